@@ -33,7 +33,7 @@ const REAPED_MS: u64 = 10_000;
 /// controller usually does so within milliseconds: one that has not done so by then is away.
 const ACKNOWLEDGED_MS: u64 = 10_000;
 /// Longest time between two looks at this host's tasks if the kernel does not report empty cgroups (cgroup v1).
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// The reason why `--await-tasks` cannot wait for the tasks of the node.
 #[derive(Debug, thiserror::Error)]
@@ -107,19 +107,19 @@ pub async fn wait(run_dir: &Path, limit: Duration) -> Result<(), FarewellError> 
     let cgroups = Cgroups::find().map_err(io("cannot read the mounts"))?;
     let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
     let mut stage = Stage::Waiting { until_ms: clock::mono_ms().saturating_add(limit_ms) };
-    let mut said = String::new();
+    let mut shown = String::new();
     loop {
         // Begins to watch before the check, so that a change in between wakes the loop.
         let inotify = Inotify::new().map_err(io("inotify"))?;
         let reported = watch(&inotify, &spool, &cgroups);
         let seen = inspect(&spool, &cgroups)?;
-        say(&seen, &mut said);
+        show(&seen, &mut shown);
         let (next, step) = stage.next(&seen, clock::mono_ms());
         stage = next;
         match step {
             Step::Wait { until_ms } => {
                 let rest = clock::until(until_ms);
-                let rest = if reported { rest } else { rest.min(LOOK) };
+                let rest = if reported { rest } else { rest.min(CHECK_EVERY) };
                 // After the timeout, the loop checks again.
                 if let Ok(Err(error)) = tokio::time::timeout(rest, inotify.next()).await {
                     return Err(FarewellError::Io { doing: "inotify", source: error });
@@ -182,14 +182,14 @@ fn line(seen: &Seen) -> String {
     }
 }
 
-/// Logs what the node waits for, and shows it in the status line of `systemctl status`, if it differs from `said`, the
+/// Logs what the node waits for, and shows it in the status line of `systemctl status`, if it differs from `shown`, the
 /// text of the last call.
-fn say(seen: &Seen, said: &mut String) {
+fn show(seen: &Seen, shown: &mut String) {
     let line = line(seen);
-    if line != *said {
+    if line != *shown {
         tracing::info!("{line}");
         notify::status(&line);
-        *said = line;
+        *shown = line;
     }
 }
 

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     let load = |arguments: &Arguments| Config::read(&arguments.config);
     match PROGRAM.begin(load, config::warnings) {
         Ok((arguments, loaded)) => PROGRAM.end(serve(arguments, loaded.value).map_err(|error| error.to_string())),
-        Err(said) => said,
+        Err(code) => code,
     }
 }
 

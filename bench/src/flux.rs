@@ -41,7 +41,7 @@ const EDGE: usize = 2;
 const AGAIN: usize = 3;
 /// Shell script: lets the held job `$0` go, and waits until Flux has cleaned up after it. It uses programs of Flux that
 /// are not Python and do not poll, so that they take little processor time from the measured programs.
-const LET_GO: &str =
+const DROP_HOLD: &str =
     "export FLUX_URI=local:///run/flux/local; flux job urgency $0 default && flux job wait-event --quiet $0 clean";
 /// Lines of controller.toml that let the group flux call the controller's API: Flux runs perilog's hooks as user flux.
 const HOOKS: &str = "[api]\ngroup = \"flux\"\n";
@@ -95,7 +95,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
                 for turn in 0..=samples {
                     noise.calibrate();
                     let job = flux.submit(*size, &["--urgency=hold"], &["true"])?;
-                    flux.rank_0()?.run(&["runuser", "-u", "alice", "--", "sh", "-c", LET_GO, &job])?.ok()?;
+                    flux.rank_0()?.run(&["runuser", "-u", "alice", "--", "sh", "-c", DROP_HOLD, &job])?.ok()?;
                     // The first job of a block is not counted: another way has left its caches.
                     let mut first = (Measured::default(), Measured::default());
                     let (measured, alone) =
@@ -249,9 +249,9 @@ impl Engine {
             let events = reply["parameters"]["events"].as_array().into_iter().flatten();
             let mut verdicts = events.filter(|event| event["name"] == "verdict");
             if let Some(verdict) = verdicts.find(|event| event["context"]["action"] == *action) {
-                let took_us = clock::mono_us() - began_us;
+                let elapsed_us = clock::mono_us() - began_us;
                 ensure!(verdict["context"]["verdict"] == "ok", "{verdict}");
-                return Ok(took_us as f64 / 1e3);
+                return Ok(elapsed_us as f64 / 1e3);
             }
         }
         anyhow::bail!("the events end without a verdict")

@@ -104,8 +104,8 @@ mod tests {
 
     #[test]
     fn threads_that_came_and_went_count() {
-        let look = |threads: &[(&str, u64)]| threads.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
-        let (before, after) = (look(&[("1", 10), ("2", 500)]), look(&[("1", 11), ("3", 4)]));
+        let sample = |threads: &[(&str, u64)]| threads.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
+        let (before, after) = (sample(&[("1", 10), ("2", 500)]), sample(&[("1", 11), ("3", 4)]));
         assert_eq!(switched(&before, &after), 1 + 4 + 1);
         assert_eq!(switched(&before, &before), 0);
     }

@@ -65,9 +65,9 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
             // Each way comes as often in each place.
             for way in (0..WAYS.len()).map(|place| (turn + place) % WAYS.len()) {
                 noise.calibrate();
-                let took_ms = one(&cluster, &slurm, WAYS[way], size)?;
+                let elapsed_ms = one(&cluster, &slurm, WAYS[way], size)?;
                 if turn >= WARM_UP {
-                    taken[way].push(took_ms);
+                    taken[way].push(elapsed_ms);
                 }
             }
         }

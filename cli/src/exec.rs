@@ -92,8 +92,8 @@ pub(crate) fn describe(phase: &Phase) -> String {
         Phase::Waiting { why } => format!("waiting: {}", text::line(why)),
         Phase::Starting => "starting".to_owned(),
         Phase::Running { script, index, of, progress } => {
-            let said = progress.as_deref().map(|said| format!(": {}", text::line(said))).unwrap_or_default();
-            format!("{index} of {of}  {}{said}", text::line(script))
+            let note = progress.as_deref().map(|note| format!(": {}", text::line(note))).unwrap_or_default();
+            format!("{index} of {of}  {}{note}", text::line(script))
         }
         Phase::Overdue { script, limit_ms, doing } => {
             let doing = if doing.is_empty() { String::new() } else { format!(": {}", text::line(doing)) };

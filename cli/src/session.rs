@@ -70,7 +70,7 @@ pub(crate) enum Stop {
     /// The session must begin again at once and repeat its request; no error has happened.
     Again,
     /// The verb no longer receives events, so the session ends.
-    Unheard,
+    NoReceiver,
 }
 
 impl From<Fault> for Stop {
@@ -94,7 +94,7 @@ impl<T> SessionSender<T> {
     }
 
     fn send(&mut self, event: SessionEvent<T>) -> Result<(), Stop> {
-        self.to.send(event).map_err(|_| Stop::Unheard)
+        self.to.send(event).map_err(|_| Stop::NoReceiver)
     }
 }
 
@@ -154,14 +154,14 @@ where
             sender.answered |= matches!(stop, Stop::Fault(Fault::WentAway { .. }));
             match stop {
                 Stop::Again => {}
-                Stop::Unheard => break,
+                Stop::NoReceiver => break,
                 Stop::Fault(fault) if sender.answered && fault.is_absence() => {
                     let back = match &fault {
                         Fault::Vanished { job } => format!("{job} is there again"),
                         _ => format!("the {} is back", endpoint.daemon.as_str()),
                     };
-                    let said = sender.away.replace(back.clone());
-                    if said != Some(back) && sender.send(SessionEvent::Away(fault)).is_err() {
+                    let before = sender.away.replace(back.clone());
+                    if before != Some(back) && sender.send(SessionEvent::Away(fault)).is_err() {
                         break;
                     }
                     thread::park_timeout(sender.pause);

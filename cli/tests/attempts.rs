@@ -5,7 +5,7 @@
 
 mod fake;
 
-use fake::{Call, Done, Error, Place, Said, event, events, serve};
+use fake::{Call, CliOutput, Done, Error, Place, event, events, serve};
 use serde_json::{Value, json};
 
 /// Returns a log in which attempt 0 was requested and its prolog is done; a node reports attempt 7. `more`: further
@@ -33,8 +33,8 @@ fn wait_is_for_the_attempt_that_was_asked_for() {
         (&["wait", "f1", "--timeout", "0s"][..], 0, "prolog of f1 ok on 2 ranks\n"),
         (&["wait", "f1", "--timeout", "0s", "--attempt", "7"], 124, ""),
     ] {
-        let (said, _) = Place::new().ask(args, past());
-        assert_eq!((said.code, said.out.as_str()), (Some(code), out), "{args:?}: {}", said.err);
+        let (output, _) = Place::new().ask(args, past());
+        assert_eq!((output.code, output.out.as_str()), (Some(code), out), "{args:?}: {}", output.err);
     }
 }
 
@@ -48,7 +48,7 @@ fn a_timeline_is_of_the_attempt_that_was_asked_for() {
     };
     let job = |attempts: Vec<Value>| json!({"job": {"job": "f1", "userid": null, "attempts": attempts}});
     let timeline = || vec![Call("Timeline"), Done(json!({"tasks": []}))];
-    let (said, asked) = Place::new().ask(
+    let (output, asked) = Place::new().ask(
         &["--json", "timeline", "f1"],
         vec![
             vec![Call("Show"), Done(job(vec![action("0"), action("7")]))],
@@ -56,11 +56,11 @@ fn a_timeline_is_of_the_attempt_that_was_asked_for() {
             timeline(),
         ],
     );
-    assert_eq!((said.code, asked.last().unwrap()["attempt"].as_str()), (Some(0), Some("0")), "{}", said.err);
+    assert_eq!((output.code, asked.last().unwrap()["attempt"].as_str()), (Some(0), Some("0")), "{}", output.err);
     // A single attempt is chosen without reading the log.
-    let (said, asked) = Place::new()
+    let (output, asked) = Place::new()
         .ask(&["--json", "timeline", "f1"], vec![vec![Call("Show"), Done(job(vec![action("3")]))], timeline()]);
-    assert_eq!((said.code, asked.last().unwrap()["attempt"].as_str()), (Some(0), Some("3")), "{}", said.err);
+    assert_eq!((output.code, asked.last().unwrap()["attempt"].as_str()), (Some(0), Some("3")), "{}", output.err);
 }
 
 /// Regression test: for a prolog that slurmctld ran again, the hook added the attempt that a node had reported. That
@@ -76,9 +76,9 @@ fn a_hook_counts_the_requested_attempts() {
         let daemon = serve(&place.socket(), vec![steps]);
         let mut hook = place.command(&["hook", "slurmctld-prolog"]);
         hook.env("SLURM_JOB_ID", "f1").env("SLURM_JOB_NODELIST", "n[0-1]").env_remove("SLURM_JOB_RESTART_COUNT");
-        let said = Said::of(hook.output().unwrap());
+        let output = CliOutput::of(hook.output().unwrap());
         let asked = daemon.asked();
-        assert_eq!((said.code, asked[1]["attempt"].as_str()), (Some(10), Some(attempt)), "{}", said.err);
+        assert_eq!((output.code, asked[1]["attempt"].as_str()), (Some(10), Some(attempt)), "{}", output.err);
     }
 }
 
@@ -94,12 +94,12 @@ fn a_hook_asks_an_older_agent_for_less() {
     let mut hook = place.command(&["hook", "slurm-prolog", "--orphaned", "/bin/true"]);
     hook.env("SLURM_JOB_ID", "7").env("SLURM_JOB_START_TIME", "1700000000").env("SLURM_JOB_RESTART_COUNT", "0");
     hook.env("SLURM_NODELIST", "n0").env("SLURMD_NODENAME", "n0");
-    let said = Said::of(hook.output().unwrap());
+    let output = CliOutput::of(hook.output().unwrap());
     let asked = daemon.asked();
-    assert_eq!(said.code, Some(0), "{}", said.err);
+    assert_eq!(output.code, Some(0), "{}", output.err);
     assert_eq!((&asked[0]["instance"], &asked[0]["orphaned"]), (&json!("1700000000"), &json!("/bin/true")));
     let starter = asked[0]["env"]["PERILOG_STARTER"].as_str().unwrap();
     assert!(starter.starts_with(&format!("{}:", std::process::id())), "{starter}");
     assert!(asked[1]["instance"].is_null() && asked[1]["orphaned"].is_null(), "{:?}", asked[1]);
-    assert!(said.err.contains("older agent"), "{}", said.err);
+    assert!(output.err.contains("older agent"), "{}", output.err);
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fake::{Place, Said};
+use fake::{CliOutput, Place};
 use perilog_host::authority;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName};
@@ -27,9 +27,9 @@ impl Ca {
 
     fn named(name: &str) -> Self {
         let ca = Self { place: Place::new() };
-        let said = ca.run(&["ca", "init", "--dir", &ca.path("ca"), "--name", name, "-q"]);
+        let printed = ca.run(&["ca", "init", "--dir", &ca.path("ca"), "--name", name, "-q"]);
         assert_eq!(
-            (said.code, said.out.as_str(), said.err.as_str()),
+            (printed.code, printed.out.as_str(), printed.err.as_str()),
             (Some(0), ca.fingerprint("ca/ca.pem").as_str(), "")
         );
         ca
@@ -39,8 +39,8 @@ impl Ca {
         self.place.dir().join(name).display().to_string()
     }
 
-    fn run(&self, args: &[&str]) -> Said {
-        Said::of(self.place.command(args).output().unwrap())
+    fn run(&self, args: &[&str]) -> CliOutput {
+        CliOutput::of(self.place.command(args).output().unwrap())
     }
 
     fn fingerprint(&self, file: &str) -> String {
@@ -48,17 +48,17 @@ impl Ca {
     }
 
     /// Issues certificates into `out`/HOST. For a single HOST, the files are also in `out`.
-    fn issue(&self, role: &str, hosts: &[&str], out: &str) -> Said {
+    fn issue(&self, role: &str, hosts: &[&str], out: &str) -> CliOutput {
         let (dir, out) = (self.path("ca"), self.path(out));
-        let said = self.run(&[&["ca", "issue", "--dir", &dir, "--role", role, "--out", &out], hosts].concat());
+        let printed = self.run(&[&["ca", "issue", "--dir", &dir, "--role", role, "--out", &out], hosts].concat());
         let made = std::fs::read_dir(&out).into_iter().flatten().map(|entry| entry.unwrap().path());
         let made: Vec<_> = made.filter(|path| path.is_dir()).collect();
-        if let (Some(0), [host]) = (said.code, &made[..]) {
+        if let (Some(0), [host]) = (printed.code, &made[..]) {
             for file in std::fs::read_dir(host).unwrap().map(|entry| entry.unwrap()) {
                 std::fs::copy(file.path(), Path::new(&out).join(file.file_name())).unwrap();
             }
         }
-        said
+        printed
     }
 }
 
@@ -70,8 +70,8 @@ fn an_init_that_was_cut_is_made_again() {
     let key = read("ca/ca-key.pem");
     std::fs::remove_file(ca.path("ca/ca.pem")).unwrap();
     let init = || ca.run(&["ca", "init", "--dir", &ca.path("ca"), "-q"]);
-    let said = init();
-    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    let printed = init();
+    assert_eq!((printed.code, printed.err.as_str()), (Some(0), ""));
     assert_eq!(read("ca/ca-key.pem"), key);
     assert_eq!(ca.issue("node", &["n0"], "out").code, Some(0));
     // This authority has let a node in: a lost certificate is no cut within init.
@@ -195,8 +195,8 @@ fn wrong_names_are_refused_before_anything_is_written() {
         ("controller", &["ctl/x"], "    ctl/x\n       ^"),
     ];
     for (role, hosts, part) in table {
-        let said = ca.issue(role, hosts, "out");
-        assert_eq!((said.code, said.err.contains(part)), (Some(2), true), "{hosts:?}: {}", said.err);
+        let printed = ca.issue(role, hosts, "out");
+        assert_eq!((printed.code, printed.err.contains(part)), (Some(2), true), "{hosts:?}: {}", printed.err);
     }
     assert!(!Path::new(&ca.path("out")).exists());
 }
@@ -205,8 +205,8 @@ fn wrong_names_are_refused_before_anything_is_written() {
 fn show_prints_what_certificates_contain() {
     let ca = Ca::new();
     ca.issue("controller", &["ctl", "10.0.0.1"], "ca/issued");
-    let said = ca.run(&["ca", "show", "--dir", &ca.path("ca"), "--json"]);
-    let all: Value = serde_json::from_str(&said.out).unwrap();
+    let printed = ca.run(&["ca", "show", "--dir", &ca.path("ca"), "--json"]);
+    let all: Value = serde_json::from_str(&printed.out).unwrap();
     let all = all["certificates"].as_array().unwrap();
     let field = |at: usize, name: &str| all[at][name].as_str().unwrap().to_owned();
     assert_eq!(all.len(), 3, "ca.pem twice and cert.pem: {all:#?}");
@@ -258,8 +258,8 @@ fn revoked_certificates_stay_refused_and_others_pass() {
 
     // Revokes by host, which has two certificates by now; by serial number; by file; and again.
     ca.issue("node", &["n0", "--force"], "again");
-    let said = revoke(&["n0"]);
-    assert_eq!((said.code, said.err.contains("reload")), (Some(0), true), "{} {}", said.out, said.err);
+    let printed = revoke(&["n0"]);
+    assert_eq!((printed.code, printed.err.contains("reload")), (Some(0), true), "{} {}", printed.out, printed.err);
     assert_eq!((let_in(&ca, "nodes/n0"), let_in(&ca, "again")), (revoked.clone(), revoked.clone()));
     let number = serial("nodes/n1/cert.pem");
     assert_eq!(revoke(&["-q", &format!("0x{number}")]).out, number.clone() + "\n");
@@ -287,8 +287,8 @@ fn revoked_certificates_stay_refused_and_others_pass() {
         ("n 9", "malformed host name"),
     ];
     for (what, part) in table {
-        let said = revoke(&[what]);
-        assert_eq!((said.code, said.err.contains(part)), (Some(2), true), "{what}: {}", said.err);
+        let printed = revoke(&[what]);
+        assert_eq!((printed.code, printed.err.contains(part)), (Some(2), true), "{what}: {}", printed.err);
     }
 }
 
@@ -298,8 +298,8 @@ fn a_host_is_revoked_whole_however_its_name_was_written() {
     for (at, name) in ["n0", "N0", "n0."].into_iter().enumerate() {
         assert_eq!(ca.issue("node", &[name], &format!("{at}")).code, Some(0));
     }
-    let said = ca.run(&["ca", "revoke", "--dir", &ca.path("ca"), "-q", "N0."]);
-    assert_eq!((said.code, said.out.lines().count()), (Some(0), 3), "{}", said.err);
+    let printed = ca.run(&["ca", "revoke", "--dir", &ca.path("ca"), "-q", "N0."]);
+    assert_eq!((printed.code, printed.out.lines().count()), (Some(0), 3), "{}", printed.err);
     for at in 0..3 {
         assert!(let_in(&ca, &format!("{at}")).is_err(), "{at}");
     }
@@ -317,9 +317,9 @@ fn a_torn_line_of_issued_jsonl_does_not_stop_a_revocation() {
     ca.issue("node", &["n2"], "n2");
     let revoke = |what: &str| ca.run(&["ca", "revoke", "--dir", &ca.path("ca"), "-q", what]);
     for node in ["nodes/n0", "n2"] {
-        let said = revoke(node.trim_start_matches("nodes/"));
+        let printed = revoke(node.trim_start_matches("nodes/"));
         let reported = "/ca/issued.jsonl:2: no record of a certificate, and skipped";
-        assert_eq!((said.code, said.err.matches(reported).count()), (Some(0), 1), "{}", said.err);
+        assert_eq!((printed.code, printed.err.matches(reported).count()), (Some(0), 1), "{}", printed.err);
         assert_eq!(let_in(&ca, node), Err(rustls::Error::InvalidCertificate(rustls::CertificateError::Revoked)));
     }
     // The host of the lost line is unknown; revoking by its file works.
@@ -353,16 +353,16 @@ fn a_strict_umask_changes_neither_readers_nor_owners() {
         let shell = ["unshare", "--mount", "sh", "-c", &script, "sh"];
         let shell = if is_root { &shell[..] } else { &shell[2..] };
         let output = std::process::Command::new(shell[0]).args(&shell[1..]).args(words).output();
-        Said::of(output.unwrap())
+        CliOutput::of(output.unwrap())
     };
     let (dir, out) = (ca.path("ca"), ca.path("n0"));
     let issue = ["ca", "issue", "--dir", &dir, "--role", "node", "--out", &out, "n0"];
     if is_root {
-        let said = ca.run(&issue);
-        assert!(said.code == Some(2) && said.err.contains("belongs to uid 64001"), "{}", said.err);
+        let printed = ca.run(&issue);
+        assert!(printed.code == Some(2) && printed.err.contains("belongs to uid 64001"), "{}", printed.err);
     }
-    let said = strictly(&issue);
-    assert_eq!(said.code, Some(0), "{}", said.err);
+    let printed = strictly(&issue);
+    assert_eq!(printed.code, Some(0), "{}", printed.err);
     assert_eq!(whose("ca/issued.jsonl"), (0o600, daemon.0, daemon.1));
     assert_eq!((whose("n0/n0/cert.pem"), whose("n0/n0/key.pem")), ((0o644, own.0, own.1), (0o600, own.0, own.1)));
 
@@ -377,8 +377,8 @@ fn a_strict_umask_changes_neither_readers_nor_owners() {
     std::fs::remove_file(ca.path("ca/issued.jsonl")).unwrap();
     std::os::unix::fs::symlink(ca.path("elsewhere"), ca.path("ca/issued.jsonl")).unwrap();
     let out = ca.path("n1");
-    let said = strictly(&["ca", "issue", "--dir", &dir, "--role", "node", "--out", &out, "n1"]);
-    assert!(said.code != Some(0) && said.err.contains("ca/issued.jsonl: it is no file"), "{}", said.err);
+    let printed = strictly(&["ca", "issue", "--dir", &dir, "--role", "node", "--out", &out, "n1"]);
+    assert!(printed.code != Some(0) && printed.err.contains("ca/issued.jsonl: it is no file"), "{}", printed.err);
     assert_eq!(std::fs::read_to_string(ca.path("elsewhere")).unwrap(), "");
 }
 
@@ -390,12 +390,12 @@ fn an_unreadable_list_allows_revoking_by_file_or_number() {
     std::fs::create_dir(ca.path("ca/issued.jsonl")).unwrap();
     let revoke = |what: &str| ca.run(&["ca", "revoke", "--dir", &ca.path("ca"), "-q", what]);
     for what in ["0xabcd", &ca.path("nodes/n0/cert.pem")] {
-        let said = revoke(what);
+        let printed = revoke(what);
         assert_eq!(
-            (said.code, said.err.contains("whose certificates these are is not known")),
+            (printed.code, printed.err.contains("whose certificates these are is not known")),
             (Some(0), true),
             "{}",
-            said.err
+            printed.err
         );
     }
     assert!(let_in(&ca, "nodes/n0").is_err());
@@ -428,9 +428,9 @@ fn a_list_that_no_controller_would_read_is_not_written() {
     write_lists(&ca, &[], &serials);
     let before = std::fs::read(ca.path("ca/crl.pem")).unwrap();
     assert!(before.len() > 8 << 20);
-    let said = ca.run(&["ca", "revoke", "--dir", &ca.path("ca"), "-q", "0xabcd"]);
+    let printed = ca.run(&["ca", "revoke", "--dir", &ca.path("ca"), "-q", "0xabcd"]);
     let reported = "no controller reads more than 8388608: nothing is revoked";
-    assert_eq!((said.code, said.err.contains(reported)), (Some(2), true), "{}", said.err);
+    assert_eq!((printed.code, printed.err.contains(reported)), (Some(2), true), "{}", printed.err);
     assert!(std::fs::read(ca.path("ca/crl.pem")).unwrap() == before);
 }
 
@@ -444,8 +444,8 @@ fn old_entries_leave_the_list_but_a_hosts_newest_stays() {
         |serials: &[(&str, u64)]| serials.iter().map(|(serial, at)| ((*serial).to_owned(), *at)).collect::<Vec<_>>();
     let list = revoked(&[("40", old), ("41", lately), ("42", old), ("43", old), ("44", old), ("46", old)]);
     write_lists(&ca, &[of_n0.as_slice(), of_n1.as_slice()].concat(), &list);
-    let said = ca.run(&["ca", "revoke", "--dir", &ca.path("ca"), "--json"]);
-    let listed: Value = serde_json::from_str(&said.out).unwrap();
+    let printed = ca.run(&["ca", "revoke", "--dir", &ca.path("ca"), "--json"]);
+    let listed: Value = serde_json::from_str(&printed.out).unwrap();
     let serials: Vec<_> = listed["revoked"].as_array().unwrap().iter().map(|row| row["serial"].clone()).collect();
     assert_eq!(serials, ["41", "42", "43", "44", "46"]);
 }
@@ -456,25 +456,28 @@ fn revoke_says_what_to_do_next_for_each_authority() {
     ca.issue("node", &["n0"], "a");
     ca.issue("node", &["n0"], "b");
     let revoke = |what: &str| ca.run(&["ca", "revoke", "--dir", &ca.path("ca"), what]).err;
-    let said = revoke(&ca.path("a/cert.pem"));
+    let printed = revoke(&ca.path("a/cert.pem"));
     assert!(
-        said.contains("n0 has 1 certificate more that is good") && said.contains("[tls] crl in controller.toml"),
-        "{said}"
+        printed.contains("n0 has 1 certificate more that is good") && printed.contains("[tls] crl in controller.toml"),
+        "{printed}"
     );
-    let said = revoke(&ca.path("b/cert.pem"));
-    assert!(!said.contains("is good"), "{said}");
+    let printed = revoke(&ca.path("b/cert.pem"));
+    assert!(!printed.contains("is good"), "{printed}");
     // Earlier, an operator who followed "bring it to [tls] crl" cut off all certificates of the site's own authority.
     write_lists(&ca, &[issued("44", "n1", 4_000_000_000_000)], &[]);
-    let said = revoke("n1");
-    assert!(!said.contains("[tls] crl") && said.contains("systemctl reload perilog-controller"), "{said}");
-    assert!(said.contains("its certificate was revoked") && said.contains("perilog doctor controller"), "{said}");
+    let printed = revoke("n1");
+    assert!(!printed.contains("[tls] crl") && printed.contains("systemctl reload perilog-controller"), "{printed}");
+    assert!(
+        printed.contains("its certificate was revoked") && printed.contains("perilog doctor controller"),
+        "{printed}"
+    );
 }
 
 /// Returns the names that `perilog ca list` prints with these arguments.
 fn listed(ca: &Ca, args: &[&str]) -> Vec<String> {
-    let said = ca.run(&[&["ca", "list", "--dir", &ca.path("ca"), "-q"], args].concat());
-    assert_eq!(said.code, Some(0), "{}", said.err);
-    said.out.lines().map(str::to_owned).collect()
+    let printed = ca.run(&[&["ca", "list", "--dir", &ca.path("ca"), "-q"], args].concat());
+    assert_eq!(printed.code, Some(0), "{}", printed.err);
+    printed.out.lines().map(str::to_owned).collect()
 }
 
 #[test]
@@ -497,8 +500,8 @@ fn a_current_certificate_is_renewed_and_the_old_one_goes_on() {
         names.sort();
         names
     };
-    let said = renew(&["--all", "--within", "30"], "new");
-    assert_eq!((said.code, made("new")), (Some(0), vec!["n0".into(), "n2".into()]), "{}", said.err);
+    let printed = renew(&["--all", "--within", "30"], "new");
+    assert_eq!((printed.code, made("new")), (Some(0), vec!["n0".into(), "n2".into()]), "{}", printed.err);
     // Hosts change one after the other: each of old and new meets each of old and new.
     assert_eq!(renew(&["10.0.0.1"], "newer").code, Some(0));
     assert_eq!(made("newer"), ["ctl"]);
@@ -513,11 +516,16 @@ fn a_current_certificate_is_renewed_and_the_old_one_goes_on() {
         (listed(&ca, &[]).len(), listed(&ca, &["--within", "30"]).len(), listed(&ca, &["--all"]).len()),
         (3, 0, 7)
     );
-    let said = renew(&["--all", "--within", "30"], "none");
-    assert!(said.err.contains("nothing is to be renewed"), "{}", said.err);
+    let printed = renew(&["--all", "--within", "30"], "none");
+    assert!(printed.err.contains("nothing is to be renewed"), "{}", printed.err);
     for (host, out) in [("n1", "out"), ("n9", "out")] {
-        let said = renew(&[host], out);
-        assert_eq!((said.code, said.err.contains("no certificate for")), (Some(2), true), "{host}: {}", said.err);
+        let printed = renew(&[host], out);
+        assert_eq!(
+            (printed.code, printed.err.contains("no certificate for")),
+            (Some(2), true),
+            "{host}: {}",
+            printed.err
+        );
     }
     assert_eq!(renew(&["n0"], "new").code, Some(2), "its files are there");
     assert!(!Path::new(&ca.path("out")).exists());
@@ -536,8 +544,8 @@ fn files_are_in_a_directory_of_the_hosts_name() {
         let (dir, out) = (ca.path("ca"), ca.path("new"));
         ca.run(&[&["ca", "renew", "--dir", &dir, "--all", "--out", &out], args].concat())
     };
-    let said = renew(&[]);
-    assert!(said.code == Some(2) && said.err.contains("--role controller"), "{}", said.err);
+    let printed = renew(&[]);
+    assert!(printed.code == Some(2) && printed.err.contains("--role controller"), "{}", printed.err);
     assert!(!there("new"));
     assert_eq!(renew(&["--role", "controller"]).code, Some(0));
     assert!(ca.run(&["ca", "show", &ca.path("new/ctl/cert.pem")]).out.contains("controller"));
@@ -554,9 +562,9 @@ fn what_was_enrolled_is_listed_and_not_renewed() {
     let path = ca.path("ca/issued.jsonl");
     std::fs::write(&path, std::fs::read_to_string(&path).unwrap() + line).unwrap();
     assert_eq!(listed(&ca, &[]).len(), 2);
-    let said = ca.run(&["ca", "renew", "--dir", &ca.path("ca"), "--all", "--out", &ca.path("new")]);
-    assert!(said.err.contains("left out 1 certificate"), "{}", said.err);
+    let printed = ca.run(&["ca", "renew", "--dir", &ca.path("ca"), "--all", "--out", &ca.path("new")]);
+    assert!(printed.err.contains("left out 1 certificate"), "{}", printed.err);
     assert!(!Path::new(&ca.path("new/n1")).exists() && Path::new(&ca.path("new/n0/cert.pem")).exists());
-    let said = ca.run(&["ca", "list", "--dir", &ca.path("nowhere")]);
-    assert_eq!(said.code, Some(8), "no authority is no list: {} {}", said.out, said.err);
+    let printed = ca.run(&["ca", "list", "--dir", &ca.path("nowhere")]);
+    assert_eq!(printed.code, Some(8), "no authority is no list: {} {}", printed.out, printed.err);
 }

@@ -4,7 +4,7 @@
 
 mod fake;
 
-use fake::{Call, Done, Error, Hold, More, Place, Said, event, events, finish, serve};
+use fake::{Call, CliOutput, Done, Error, Hold, More, Place, event, events, finish, serve};
 use serde_json::{Value, json};
 
 fn log() -> Value {
@@ -38,23 +38,23 @@ fn drains_are_made_and_lifted_host_by_host() {
     for (args, method, asked, reply, out) in table {
         let mut script = vec![vec![Call(method), Done(reply)]];
         script.extend((method == "Undrain").then(|| vec![Call("Ps"), Done(json!({"rows": []}))]));
-        let (said, calls) = Place::new().ask(args, script);
-        assert_eq!((said.code, said.out.as_str(), &calls[0]), (Some(0), out, &asked), "{args:?}: {}", said.err);
+        let (output, calls) = Place::new().ask(args, script);
+        assert_eq!((output.code, output.out.as_str(), &calls[0]), (Some(0), out, &asked), "{args:?}: {}", output.err);
     }
-    let said = Said::of(Place::new().command(&["drain", "n3"]).output().unwrap());
+    let output = CliOutput::of(Place::new().command(&["drain", "n3"]).output().unwrap());
     let text = "perilog: say why n3 is to be drained: perilog drain n3 \"REASON\"\n";
-    assert_eq!((said.code, said.err.as_str()), (Some(2), text));
+    assert_eq!((output.code, output.err.as_str()), (Some(2), text));
 }
 
 #[test]
 fn jobs_asks_for_a_page_of_the_newest() {
     let reply = || vec![vec![Call("Jobs"), Done(json!({"jobs": [], "truncated": false}))]];
-    let (said, asked) = Place::new().ask(&["jobs", "--failed", "-S", "2026-11-20T03:12:07Z", "-n", "5"], reply());
+    let (output, asked) = Place::new().ask(&["jobs", "--failed", "-S", "2026-11-20T03:12:07Z", "-n", "5"], reply());
     assert_eq!(
-        (said.code, said.out.starts_with("no action began or ended in that time")),
+        (output.code, output.out.starts_with("no action began or ended in that time")),
         (Some(0), true),
         "{}",
-        said.err
+        output.err
     );
     assert_eq!(asked, [json!({"action": null, "since_ms": 1_795_144_327_000_u64, "failed": true, "limit": 5})]);
     // Pages become one list; the last says whether older actions match, too.
@@ -67,9 +67,9 @@ fn jobs_asks_for_a_page_of_the_newest() {
         More(json!({"jobs": [row("f2")]})),
         Done(json!({"jobs": [row("f1")], "truncated": true})),
     ]];
-    let (said, _) = Place::new().ask(&["jobs", "-S", "infinity", "--json"], script);
-    let all: Value = serde_json::from_str(&said.out).unwrap();
-    assert_eq!(all, json!({"jobs": [row("f2"), row("f1")], "truncated": true}), "{}", said.err);
+    let (output, _) = Place::new().ask(&["jobs", "-S", "infinity", "--json"], script);
+    let all: Value = serde_json::from_str(&output.out).unwrap();
+    assert_eq!(all, json!({"jobs": [row("f2"), row("f1")], "truncated": true}), "{}", output.err);
     let (_, asked) = Place::new().ask(&["jobs", "epilog", "--since", "infinity"], reply());
     assert_eq!(asked, [json!({"action": "epilog", "since_ms": 0, "failed": false, "limit": 100})]);
 }
@@ -77,18 +77,18 @@ fn jobs_asks_for_a_page_of_the_newest() {
 #[test]
 fn the_newest_events_are_chosen() {
     let script = || vec![vec![Call("Events"), Done(log())]];
-    let (said, _) = Place::new().ask(&["events", "f1", "-n", "2", "-q"], script());
-    assert_eq!((said.code, said.out.as_str()), (Some(0), "finish\nverdict\n"));
-    let (said, _) = Place::new().ask(&["events", "f1", "--since", "2000-01-01", "-q"], script());
-    assert_eq!(said.out, "action-start\nfinish\nverdict\n");
+    let (output, _) = Place::new().ask(&["events", "f1", "-n", "2", "-q"], script());
+    assert_eq!((output.code, output.out.as_str()), (Some(0), "finish\nverdict\n"));
+    let (output, _) = Place::new().ask(&["events", "f1", "--since", "2000-01-01", "-q"], script());
+    assert_eq!(output.out, "action-start\nfinish\nverdict\n");
     // Of all jobs, the controller chooses.
     let all = vec![vec![Call("EventsOfAll"), Done(json!({"events": [], "spot": "1-000000000000000a:2"}))]];
-    let (said, asked) = Place::new().ask(&["events", "--all", "-S", "2026-11-20T03:12:07Z", "-n", "9"], all);
+    let (output, asked) = Place::new().ask(&["events", "--all", "-S", "2026-11-20T03:12:07Z", "-n", "9"], all);
     let expect = json!({"after": null, "follow": false, "since_ms": 1_795_144_327_000_u64, "last": 9});
-    assert_eq!((said.code, &asked[0]), (Some(0), &expect), "{}", said.err);
+    assert_eq!((output.code, &asked[0]), (Some(0), &expect), "{}", output.err);
     // Regression test: bare `events` asked for JOB, and did not name --all.
-    let said = Said::of(Place::new().command(&["events"]).output().unwrap());
-    assert_eq!((said.code, said.err.contains("perilog events --all")), (Some(2), true), "{}", said.err);
+    let output = CliOutput::of(Place::new().command(&["events"]).output().unwrap());
+    assert_eq!((output.code, output.err.contains("perilog events --all")), (Some(2), true), "{}", output.err);
 }
 
 /// A list comes in pages; a verb prints all of it, and folds over pages.
@@ -103,12 +103,12 @@ fn lists_in_pages_are_printed_whole() {
     let page = |hosts: &str| json!({"drains": [drain(hosts)]});
     let last = json!({"drains": [drain("n[2,20]")], "truncated": false});
     let script = || vec![vec![Call("Drains"), More(page("n[0-1,10]")), More(page("n11")), Done(last.clone())]];
-    let (said, _) = Place::new().ask(&["drain", "--json"], script());
-    assert_eq!(serde_json::from_str::<Value>(&said.out).unwrap(), page("n[0-2,10-11,20]"), "{}", said.err);
-    let (said, _) = Place::new().ask(&["drain"], script());
-    assert!(said.out.lines().count() == 2 && said.out.contains("n[0-2,10-11,20]"), "{}", said.out);
-    let (said, _) = Place::new().ask(&["drain", "-q"], script());
-    assert_eq!(said.out, "n0\nn1\nn2\nn10\nn11\nn20\n");
+    let (output, _) = Place::new().ask(&["drain", "--json"], script());
+    assert_eq!(serde_json::from_str::<Value>(&output.out).unwrap(), page("n[0-2,10-11,20]"), "{}", output.err);
+    let (output, _) = Place::new().ask(&["drain"], script());
+    assert!(output.out.lines().count() == 2 && output.out.contains("n[0-2,10-11,20]"), "{}", output.out);
+    let (output, _) = Place::new().ask(&["drain", "-q"], script());
+    assert_eq!(output.out, "n0\nn1\nn2\nn10\nn11\nn20\n");
 
     let node = |host: &str| {
         json!({"host": host, "state": "online", "since_ms": 1, "machine": null, "boot": null, "boot_number": null,
@@ -116,17 +116,17 @@ fn lists_in_pages_are_printed_whole() {
     };
     let page = |host: &str| json!({"nodes": [node(host)]});
     let script = || vec![vec![Call("Nodes"), More(page("n1")), Done(page("n0"))]];
-    let (said, _) = Place::new().ask(&["nodes", "--json"], script());
-    assert_eq!(serde_json::from_str::<Value>(&said.out).unwrap(), json!({"nodes": [node("n0"), node("n1")]}));
+    let (output, _) = Place::new().ask(&["nodes", "--json"], script());
+    assert_eq!(serde_json::from_str::<Value>(&output.out).unwrap(), json!({"nodes": [node("n0"), node("n1")]}));
     let row = |job: &str| {
         json!({"job": job, "attempt": "0", "action": "prolog", "ranks": "0", "hosts": "n0", "state": "running",
                "why": "x", "age_ms": 1, "local": false})
     };
     let page = |job: &str, notes: &[&str]| json!({"rows": [row(job)], "notes": notes});
     let script = || vec![vec![Call("Ps"), More(page("f1", &["quiet"])), Done(page("f2", &[]))]];
-    let (said, _) = Place::new().ask(&["ps", "--json"], script());
+    let (output, _) = Place::new().ask(&["ps", "--json"], script());
     let whole = json!({"rows": [row("f1"), row("f2")], "notes": ["quiet"]});
-    assert_eq!(serde_json::from_str::<Value>(&said.out).unwrap(), whole);
+    assert_eq!(serde_json::from_str::<Value>(&output.out).unwrap(), whole);
 }
 
 #[test]
@@ -153,22 +153,22 @@ fn nodes_are_chosen_by_state() {
         (&["--state", "free"], "n0\n"),
         (&["--state", "lifting"], ""),
     ] {
-        let (said, _) = Place::new().ask(&[&["nodes", "-q"][..], states].concat(), nodes());
-        assert_eq!((said.code, said.out.as_str()), (Some(0), out), "{states:?}: {}", said.err);
+        let (output, _) = Place::new().ask(&[&["nodes", "-q"][..], states].concat(), nodes());
+        assert_eq!((output.code, output.out.as_str()), (Some(0), out), "{states:?}: {}", output.err);
     }
-    let (said, _) = Place::new().ask(&["nodes", "--state", "lifting"], nodes());
-    assert_eq!(said.out, "no node is in that state\n");
-    let (said, _) = Place::new().ask(&["nodes", "--json", "--state", "free"], nodes());
-    let value: Value = serde_json::from_str(&said.out).unwrap();
+    let (output, _) = Place::new().ask(&["nodes", "--state", "lifting"], nodes());
+    assert_eq!(output.out, "no node is in that state\n");
+    let (output, _) = Place::new().ask(&["nodes", "--json", "--state", "free"], nodes());
+    let value: Value = serde_json::from_str(&output.out).unwrap();
     assert_eq!((value["nodes"].as_array().unwrap().len(), &value["nodes"][0]["host"]), (1, &json!("n0")));
 }
 
 /// SIGTERM is the default of every other program that sends a signal.
 #[test]
-fn kill_sends_term_where_nothing_is_said() {
-    let (said, asked) =
+fn kill_sends_term_by_default() {
+    let (output, asked) =
         Place::new().ask(&["kill", "f1", "epilog"], vec![vec![Call("Signal"), Done(json!({"tasks": 1}))]]);
-    assert_eq!((said.code, asked[0]["signal"].as_str()), (Some(0), Some("TERM")), "{}", said.err);
+    assert_eq!((output.code, asked[0]["signal"].as_str()), (Some(0), Some("TERM")), "{}", output.err);
 }
 
 /// A job on hosts that never connected was taken silently.
@@ -177,10 +177,10 @@ fn a_job_on_unknown_hosts_is_warned_of() {
     for (meant, asks) in [("", ""), ("m0", "; did you mean m0?")] {
         let reply = json!({"job": "big", "attempt": "0", "hosts": "n0,m[0-1999]", "attached": false, "over": false,
                            "unknown": "m[0-1999]", "meant": meant});
-        let (said, _) = Place::new()
+        let (output, _) = Place::new()
             .ask(&["job", "add", "big", "--nodes", "n0,m[0-1999]"], vec![vec![Call("JobAdd"), Done(reply)]]);
         let err = "perilog: never connected to this controller: m[0-1999] (tasks of big wait there)";
-        assert_eq!((said.code, said.err), (Some(0), format!("{err}{asks}\n")));
+        assert_eq!((output.code, output.err), (Some(0), format!("{err}{asks}\n")));
     }
 }
 
@@ -196,10 +196,10 @@ fn what_is_not_found_is_no_wrong_usage() {
     assert_eq!(codes, [9, 9, 2, 10, 10, 10].map(Some));
     // A task of a job array in Slurm is named by its own JobId.
     let error = Error("io.perilog.Controller.Refused", json!({"code": "no-such-job", "text": "no job 12345_7"}));
-    let (said, _) = Place::new().ask(&["show", "12345_7"], vec![vec![Call("Show"), error]]);
-    assert!(said.code == Some(9) && said.err.contains("squeue -h -j 12345_7 -o %A"), "{}", said.err);
-    let said = Said::of(Place::new().command(&["sacct"]).output().unwrap());
-    assert_eq!((said.code, said.err.contains("perilog jobs")), (Some(2), true), "{}", said.err);
+    let (output, _) = Place::new().ask(&["show", "12345_7"], vec![vec![Call("Show"), error]]);
+    assert!(output.code == Some(9) && output.err.contains("squeue -h -j 12345_7 -o %A"), "{}", output.err);
+    let output = CliOutput::of(Place::new().command(&["sacct"]).output().unwrap());
+    assert_eq!((output.code, output.err.contains("perilog jobs")), (Some(2), true), "{}", output.err);
 }
 
 /// `perilog logs --follow` shows each line once, and says once of a node that cannot be asked.
@@ -217,8 +217,8 @@ fn new_lines_of_output_are_followed() {
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
     assert_eq!(fake::read_until(&mut lines, "c"), ["n0: a", "n0: b", "n0: c"]);
     child.kill().unwrap();
-    let said = Said::of(child.wait_with_output().unwrap());
-    assert_eq!(said.err, "perilog: could not ask n1; it is asked again\n");
+    let output = CliOutput::of(child.wait_with_output().unwrap());
+    assert_eq!(output.err, "perilog: could not ask n1; it is asked again\n");
     let asked = daemon.asked();
     assert_eq!((&asked[0]["lines"], &asked[1]["lines"]), (&json!(1000), &json!(1000)));
 }

@@ -43,8 +43,8 @@ fn an_older_log_is_read_from_its_start() {
         More(events(&[finish(7, "0-3", "n[0-3]", "ok", json!({})), verdict(8)])),
         Hold,
     ];
-    let (said, asked) = Place::new().ask(ATTACHED, vec![before, after]);
-    assert_eq!((said.code, said.out.as_str()), (Some(0), "n[0-1]: ok\nn[2-3]: ok\nprolog of f1 ok on 4 ranks\n"));
+    let (output, asked) = Place::new().ask(ATTACHED, vec![before, after]);
+    assert_eq!((output.code, output.out.as_str()), (Some(0), "n[0-1]: ok\nn[2-3]: ok\nprolog of f1 ok on 4 ranks\n"));
     assert_eq!((&asked[4]["after"], &asked[5]["after"]), (&json!(56), &json!(4)));
 }
 
@@ -63,9 +63,9 @@ fn a_run_of_a_lost_job_asks_until_the_job_is_back() {
             Hold,
         ],
     ];
-    let (said, _) = Place::new().ask(ATTACHED, daemon);
-    assert_eq!(said.code, Some(0), "{}", said.err);
-    let lines: Vec<&str> = said.err.lines().collect();
+    let (output, _) = Place::new().ask(ATTACHED, daemon);
+    assert_eq!(output.code, Some(0), "{}", output.err);
+    let lines: Vec<&str> = output.err.lines().collect();
     assert!(lines[1].contains("no longer knows f1") && lines[1].contains("job add"), "{lines:?}");
     assert_eq!(lines[2], "perilog: f1 is there again");
     assert!(lines[3].contains("asked for it again"), "{lines:?}");
@@ -91,9 +91,9 @@ fn a_run_asks_again_when_its_attempt_is_abandoned() {
             Hold,
         ],
     ];
-    let (said, asked) = Place::new().ask(ATTACHED, daemon);
+    let (output, asked) = Place::new().ask(ATTACHED, daemon);
     assert_eq!(
-        (said.code, said.out.as_str(), said.err.as_str()),
+        (output.code, output.out.as_str(), output.err.as_str()),
         (
             Some(0),
             "prolog of f1 exists (attempt 0): attached\nattempt 0 is abandoned until a hook, an edge or a user asks \
@@ -130,9 +130,9 @@ fn a_wait_says_what_it_waits_for_and_reads_the_log_of_the_copy() {
             Hold,
         ],
     ];
-    let (said, asked) = Place::new().ask(&["wait", "f1"], daemon);
-    assert_eq!((said.code, said.out.as_str()), (Some(0), "prolog of f1 ok on 4 ranks\n"), "{}", said.err);
-    let lines: Vec<&str> = said.err.lines().skip(2).collect();
+    let (output, asked) = Place::new().ask(&["wait", "f1"], daemon);
+    assert_eq!((output.code, output.out.as_str()), (Some(0), "prolog of f1 ok on 4 ranks\n"), "{}", output.err);
+    let lines: Vec<&str> = output.err.lines().skip(2).collect();
     assert_eq!(
         lines,
         [
@@ -142,14 +142,14 @@ fn a_wait_says_what_it_waits_for_and_reads_the_log_of_the_copy() {
             "perilog: f1: attempt 0 was asked for again",
         ]
     );
-    assert!(said.err.contains("no longer knows f1"), "{}", said.err);
+    assert!(output.err.contains("no longer knows f1"), "{}", output.err);
     assert_eq!(asked[5]["after"], 0);
 }
 
 #[test]
 fn what_a_host_reported_is_forgotten_by_one_command() {
     let daemon = vec![vec![Call("NodeForget"), Done(json!({"tasks": 400}))]];
-    let (said, asked) = Place::new().ask(&["node", "forget", "n1", "--reports"], daemon);
-    assert_eq!((said.code, &asked[0]), (Some(0), &json!({"nodes": "n1", "reports": true})), "{}", said.err);
-    assert!(said.out.starts_with("forgot 400 tasks that the store does not know\n"), "{}", said.out);
+    let (output, asked) = Place::new().ask(&["node", "forget", "n1", "--reports"], daemon);
+    assert_eq!((output.code, &asked[0]), (Some(0), &json!({"nodes": "n1", "reports": true})), "{}", output.err);
+    assert!(output.out.starts_with("forgot 400 tasks that the store does not know\n"), "{}", output.out);
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use fake::{Call, Done, Error, Place, Said};
+use fake::{Call, CliOutput, Done, Error, Place};
 use serde_json::json;
 
 const SYSTEM: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
@@ -20,9 +20,9 @@ fn write(path: &Path, mode: u32, text: &str) {
 }
 
 /// Runs `perilog` with the arguments `line`. In its PATH, the directory `bin` comes before those of the system.
-fn with(place: &Place, bin: &Path, line: &[&str]) -> Said {
+fn with(place: &Place, bin: &Path, line: &[&str]) -> CliOutput {
     let path = format!("{}:{SYSTEM}", bin.display());
-    Said::of(place.command(line).env("PATH", path).output().unwrap())
+    CliOutput::of(place.command(line).env("PATH", path).output().unwrap())
 }
 
 /// Makes a directory with two stand-ins: `ssh` prints its options and lets a shell read the command, `perilog` prints
@@ -43,12 +43,12 @@ fn every_argument_reaches_the_host_as_it_was_typed() {
     let place = Place::new();
     let bin = stand_ins(&place);
     let reason = "it's $(touch pwned) `x` \\ \"y\"\n; *";
-    let said = with(&place, &bin, &["-qH", "root@ctl", "drain", "n[0-3]", reason, ""]);
-    assert_eq!(said.out, format!("option -n\nhost root@ctl\n<--quiet>\n<drain>\n<n[0-3]>\n<{reason}>\n<>\n"));
-    assert_eq!((said.code, said.err.as_str()), (Some(6), ""));
+    let output = with(&place, &bin, &["-qH", "root@ctl", "drain", "n[0-3]", reason, ""]);
+    assert_eq!(output.out, format!("option -n\nhost root@ctl\n<--quiet>\n<drain>\n<n[0-3]>\n<{reason}>\n<>\n"));
+    assert_eq!((output.code, output.err.as_str()), (Some(6), ""));
     // Standard input is for a command that reads it.
-    let said = with(&place, &bin, &["-H", "ctl", "job", "add", "f1", "--R", "-"]);
-    assert_eq!(said.out, "host ctl\n<job>\n<add>\n<f1>\n<--R>\n<->\n");
+    let output = with(&place, &bin, &["-H", "ctl", "job", "add", "f1", "--R", "-"]);
+    assert_eq!(output.out, "host ctl\n<job>\n<add>\n<f1>\n<--R>\n<->\n");
 }
 
 #[test]
@@ -56,15 +56,15 @@ fn an_option_is_no_host_and_a_missing_ssh_is_named() {
     let place = Place::new();
     let bin = stand_ins(&place);
     for host in ["-oProxyCommand=touch pwned", "", "a b"] {
-        let said = with(&place, &bin, &["-H", host, "ps"]);
-        assert_eq!((said.code, said.out.as_str()), (Some(2), ""), "{host}: {}", said.err);
+        let output = with(&place, &bin, &["-H", host, "ps"]);
+        assert_eq!((output.code, output.out.as_str()), (Some(2), ""), "{host}: {}", output.err);
     }
-    let said = Said::of(place.command(&["-H", "ctl", "ps"]).env("PATH", place.dir()).output().unwrap());
-    assert_eq!(said.code, Some(255));
+    let output = CliOutput::of(place.command(&["-H", "ctl", "ps"]).env("PATH", place.dir()).output().unwrap());
+    assert_eq!(output.code, Some(255));
     assert!(
-        said.err.starts_with("perilog: cannot run ssh (No such file") && said.err.contains("openssh-client"),
+        output.err.starts_with("perilog: cannot run ssh (No such file") && output.err.contains("openssh-client"),
         "{}",
-        said.err
+        output.err
     );
 }
 
@@ -120,9 +120,9 @@ fn a_real_sshd_passes_on_the_hosts_answer_and_status() {
 
     let reason = "it's \"bad\" `x` $HOME";
     let daemon = fake::serve(&socket, vec![vec![Call("Drain"), Done(json!({"tasks": 1}))]]);
-    let said = with(&place, &bin, &there_is(&["drain", "n[0-3]", reason]));
+    let output = with(&place, &bin, &there_is(&["drain", "n[0-3]", reason]));
     let asked = daemon.asked();
-    assert_eq!((said.code, asked[0]["reason"].as_str()), (Some(0), Some(reason)), "{}", said.err);
+    assert_eq!((output.code, asked[0]["reason"].as_str()), (Some(0), Some(reason)), "{}", output.err);
 
     let refused = || {
         vec![vec![
@@ -131,16 +131,16 @@ fn a_real_sshd_passes_on_the_hosts_answer_and_status() {
         ]]
     };
     let daemon = fake::serve(&socket, refused());
-    let said = with(&place, &bin, &there_is(&["show", "f1"]));
+    let output = with(&place, &bin, &there_is(&["show", "f1"]));
     daemon.asked();
     let (here, _) = place.ask(&["show", "f1"], refused());
-    assert_eq!((said.code, &said.err, &said.out), (Some(9), &here.err, &here.out), "{}", said.err);
+    assert_eq!((output.code, &output.err, &output.out), (Some(9), &here.err, &here.out), "{}", output.err);
 
     fs::remove_file(there.join("perilog")).unwrap();
     assert_eq!(with(&place, &bin, &there_is(&["ps"])).code, Some(127));
-    let said = with(&place, &bin, &["-H", "away", "ps"]);
-    assert_eq!((said.code, said.out.as_str()), (Some(255), ""), "{}", said.err);
-    assert!(!said.err.is_empty());
+    let output = with(&place, &bin, &["-H", "away", "ps"]);
+    assert_eq!((output.code, output.out.as_str()), (Some(255), ""), "{}", output.err);
+    assert!(!output.err.is_empty());
 }
 
 /// `perilog doctor --nodes`: a host that does not answer, or has no perilog, gets a finding that says so. The other
@@ -158,9 +158,9 @@ n2) echo '{"findings":[{"level":"wrong","about":"scripts","what":"others can wri
 esac
 "#;
     write(&bin.join("ssh"), 0o755, ssh);
-    let said = with(&place, &bin, &["doctor", "--nodes", "n[0-3]"]);
+    let output = with(&place, &bin, &["doctor", "--nodes", "n[0-3]"]);
     assert_eq!(
-        (said.code, said.out.as_str()),
+        (output.code, output.out.as_str()),
         (
             Some(1),
             "wrong  n2  scripts  others can write\n\

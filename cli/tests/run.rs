@@ -6,7 +6,7 @@ mod fake;
 
 use std::io::{BufRead, BufReader, Read};
 
-use fake::{Call, Done, Error, Hold, More, Place, Said, event, events, finish, read_until, running, serve};
+use fake::{Call, CliOutput, Done, Error, Hold, More, Place, event, events, finish, read_until, running, serve};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
@@ -39,15 +39,15 @@ fn one_failed() -> Vec<fake::Step> {
 
 #[test]
 fn results_are_lines_and_the_verdict_is_the_exit_code() {
-    let (said, asked) = Place::new().ask(RUN, vec![one_failed()]);
+    let (output, asked) = Place::new().ask(RUN, vec![one_failed()]);
     assert_eq!(
-        said.out,
+        output.out,
         "n[0-2]: ok  800ms-1.2s\n\
          n3: failed (exit 7): \"mount: no such device\"\n\
          prolog of f1 failed: 3 ok, 1 failed (n3)\n\
          see: perilog logs f1 --rank 3 --action prolog\n"
     );
-    assert_eq!((said.code, said.err.as_str()), (Some(1), ""));
+    assert_eq!((output.code, output.err.as_str()), (Some(1), ""));
     assert_eq!((&asked[0]["nodes"], &asked[0]["known"]), (&json!("n[0-3]"), &json!(true)));
     assert_eq!(asked[1], json!({"job": "f1", "after": 4, "follow": true}));
 }
@@ -84,8 +84,8 @@ fn what_is_given_is_what_is_asked() {
         "-q",
     ];
     let refused = Error("io.perilog.Controller.Refused", json!({"code": "conflict", "text": "it exists over ranks 0"}));
-    let (said, asked) = place.ask(&[RUN, &args].concat(), vec![vec![Call("Run"), refused]]);
-    assert_eq!((said.code, said.err.as_str()), (Some(10), "perilog: it exists over ranks 0\n"));
+    let (output, asked) = place.ask(&[RUN, &args].concat(), vec![vec![Call("Run"), refused]]);
+    assert_eq!((output.code, output.err.as_str()), (Some(10), "perilog: it exists over ranks 0\n"));
     assert_eq!(
         asked[0],
         json!({"job": "f1", "attempt": "1.5", "action": "prolog", "nodes": "n[0-3]", "targets": "n[1-2]",
@@ -140,13 +140,13 @@ fn a_controller_away_in_the_middle_is_waited_for_silently() {
             ],
         ],
     );
-    let said = Said::of(child.wait_with_output().unwrap());
+    let output = CliOutput::of(child.wait_with_output().unwrap());
     assert_eq!(
-        said.out,
+        output.out,
         "n[0-1]: ok\nn2: ok\nn3: lost (the node rebooted)\nprolog of f1 lost: 3 ok, 1 lost (n3)\n\
          see: perilog nodes n3\n"
     );
-    assert_eq!(said.code, Some(4));
+    assert_eq!(output.code, Some(4));
     let rest: Vec<String> = err.map(Result::unwrap).collect();
     assert_eq!(rest, ["perilog: the controller is back"]);
     let asked = after.asked();
@@ -161,8 +161,8 @@ fn an_older_controller_is_asked_without_what_it_does_not_take() {
     let unknown = Error("org.varlink.service.InvalidParameter", json!({"parameter": "unknown field `known`"}));
     let mut steps = vec![Call("Run"), unknown];
     steps.append(&mut one_failed());
-    let (said, asked) = Place::new().ask(RUN, vec![steps]);
-    assert_eq!((said.code, said.err.as_str()), (Some(1), ""));
+    let (output, asked) = Place::new().ask(RUN, vec![steps]);
+    assert_eq!((output.code, output.err.as_str()), (Some(1), ""));
     assert_eq!((&asked[0]["known"], asked[1].get("known")), (&json!(true), None));
 }
 
@@ -170,10 +170,10 @@ fn an_older_controller_is_asked_without_what_it_does_not_take() {
 /// begun the action, but has replied to no client.
 #[test]
 fn a_controller_lost_in_the_first_call_is_asked_again() {
-    let (said, asked) = Place::new().ask(RUN, vec![vec![Call("Run")], one_failed()]);
-    assert_eq!((said.code, asked.len()), (Some(1), 3), "{}", said.err);
+    let (output, asked) = Place::new().ask(RUN, vec![vec![Call("Run")], one_failed()]);
+    assert_eq!((output.code, asked.len()), (Some(1), 3), "{}", output.err);
     assert_eq!(asked[0], asked[1]);
-    assert!(said.err.contains("the controller is away"), "{}", said.err);
+    assert!(output.err.contains("the controller is away"), "{}", output.err);
 }
 
 #[test]
@@ -197,9 +197,9 @@ fn a_controller_that_lost_its_store_begins_its_log_anew() {
             Hold,
         ],
     ];
-    let (said, asked) = place.ask(RUN, daemon);
-    assert_eq!(said.out, "n[0-1]: ok\nn[2-3]: ok\nprolog of f1 ok on 4 ranks\n");
-    assert_eq!((said.code, &asked[3]["after"]), (Some(0), &json!(0)));
+    let (output, asked) = place.ask(RUN, daemon);
+    assert_eq!(output.out, "n[0-1]: ok\nn[2-3]: ok\nprolog of f1 ok on 4 ranks\n");
+    assert_eq!((output.code, &asked[3]["after"]), (Some(0), &json!(0)));
 }
 
 #[test]
@@ -213,9 +213,9 @@ fn the_log_has_the_verdict_of_an_attempt_closed_meanwhile() {
         vec![Call("Run"), Done(running(false, 4)), Call("Events")],
         vec![Call("Run"), closed, Call("Events"), More(events(&[verdict(9)])), Hold],
     ];
-    let (said, _) = place.ask(RUN, daemon);
-    assert_eq!(said.code, Some(1));
-    assert!(said.err.ends_with("perilog: the controller is back\n"), "{}", said.err);
+    let (output, _) = place.ask(RUN, daemon);
+    assert_eq!(output.code, Some(1));
+    assert!(output.err.ends_with("perilog: the controller is back\n"), "{}", output.err);
 }
 
 #[test]
@@ -240,10 +240,10 @@ fn ctrl_c_detaches_and_says_how_to_go_on() {
     let seen = read_until(&mut out, "overdue");
     assert_eq!(seen, ["n3: overdue: 10-mount.sh is past its limit of 1s, and goes on"]);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let said = Said::of(child.wait_with_output().unwrap());
-    assert_eq!(said.code, Some(130));
+    let output = CliOutput::of(child.wait_with_output().unwrap());
+    assert_eq!(output.code, Some(130));
     assert_eq!(
-        said.err,
+        output.err,
         "perilog: detached; prolog of f1 goes on\n\
          \u{20} wait for it:  perilog wait f1 --action prolog --attempt 0\n\
          \u{20} cancel it:    perilog cancel f1 prolog --attempt 0\n"
@@ -254,10 +254,10 @@ fn ctrl_c_detaches_and_says_how_to_go_on() {
 #[test]
 fn without_a_controller_it_says_so_at_once() {
     let place = Place::new();
-    let said = Said::of(place.command(RUN).output().unwrap());
-    assert_eq!(said.code, Some(7));
+    let output = CliOutput::of(place.command(RUN).output().unwrap());
+    assert_eq!(output.code, Some(7));
     assert_eq!(
-        said.err,
+        output.err,
         format!(
             "perilog: no controller at {} (No such file or directory (os error 2)): is perilog-controller running? \
              systemctl status perilog-controller\n",
@@ -278,9 +278,9 @@ fn what_is_malformed_is_pointed_at_and_nobody_is_asked() {
         (vec!["cancel", "f1", "--ranks", "0,2-"], "    0,2-\n        ^"),
         (vec!["nodes", "n0,,n[1"], "    n0,,n[1\n           ^"),
     ] {
-        let said = Said::of(place.command(&args).output().unwrap());
-        assert_eq!(said.code, Some(2), "{args:?}: {}", said.err);
-        assert!(said.err.contains(place_of), "{args:?}: {}", said.err);
+        let output = CliOutput::of(place.command(&args).output().unwrap());
+        assert_eq!(output.code, Some(2), "{args:?}: {}", output.err);
+        assert!(output.err.contains(place_of), "{args:?}: {}", output.err);
     }
 }
 

@@ -4,7 +4,7 @@
 
 mod fake;
 
-use fake::{Call, Done, Error, Place, Said};
+use fake::{Call, CliOutput, Done, Error, Place};
 use serde_json::{Value, json};
 
 #[test]
@@ -25,16 +25,20 @@ fn tokens_are_shown_once_and_listed_without_themselves() {
         (&["n[0-1]", "--json"], json!({"nodes": "n[0-1]"}), format!("{}\n", made(until_ms)), ""),
     ] {
         let args = [&["token", "create"], args].concat();
-        let (said, asked) = Place::new().ask(&args, vec![vec![Call("TokenMake"), Done(made(until_ms))]]);
-        assert_eq!((said.code, said.out, said.err.as_str()), (Some(0), out, err), "{args:?}");
+        let (output, asked) = Place::new().ask(&args, vec![vec![Call("TokenMake"), Done(made(until_ms))]]);
+        assert_eq!((output.code, output.out, output.err.as_str()), (Some(0), out, err), "{args:?}");
         assert_eq!(asked, [asked_for], "{args:?}");
     }
 
     // A controller that knows how says the line to type.
-    let mut said_how = made(until_ms);
-    said_how["command"] = json!("perilog init node --controller ctl --pin 5f0c");
-    let (said, _) = Place::new().ask(&["token", "create", "n[0-1]"], vec![vec![Call("TokenMake"), Done(said_how)]]);
-    assert!(said.out.contains("\n  n1# perilog init node --controller ctl --pin 5f0c --token _x-9\n"), "{}", said.out);
+    let mut made_how = made(until_ms);
+    made_how["command"] = json!("perilog init node --controller ctl --pin 5f0c");
+    let (output, _) = Place::new().ask(&["token", "create", "n[0-1]"], vec![vec![Call("TokenMake"), Done(made_how)]]);
+    assert!(
+        output.out.contains("\n  n1# perilog init node --controller ctl --pin 5f0c --token _x-9\n"),
+        "{}",
+        output.out
+    );
 
     // Used; over; good for ever, as far as this test lives.
     let far_ms = 4_102_444_799_000;
@@ -56,8 +60,8 @@ fn tokens_are_shown_once_and_listed_without_themselves() {
         (&["token", "list", "--json"], all(), format!("{}\n", all())),
         (&["token", "list"], json!({"tokens": []}), "there are no tokens\n".to_owned()),
     ] {
-        let (said, asked) = Place::new().ask(args, vec![vec![Call("Tokens"), Done(reply)]]);
-        assert_eq!((said.code, said.out), (Some(0), out), "{args:?}");
+        let (output, asked) = Place::new().ask(args, vec![vec![Call("Tokens"), Done(reply)]]);
+        assert_eq!((output.code, output.out), (Some(0), out), "{args:?}");
         assert_eq!(asked, [json!({})], "{args:?}");
     }
 
@@ -65,8 +69,8 @@ fn tokens_are_shown_once_and_listed_without_themselves() {
         [(&[][..], 1, "1 token taken back\n"), (&[], 0, "0 tokens taken back\n"), (&["-q"], 2, "2\n")]
     {
         let args = [&["token", "revoke", "n[0-1]"], args].concat();
-        let (said, asked) = Place::new().ask(&args, vec![vec![Call("TokenTakeBack"), Done(json!({"taken": taken}))]]);
-        assert_eq!((said.code, said.out.as_str()), (Some(0), out), "{args:?}");
+        let (output, asked) = Place::new().ask(&args, vec![vec![Call("TokenTakeBack"), Done(json!({"taken": taken}))]]);
+        assert_eq!((output.code, output.out.as_str()), (Some(0), out), "{args:?}");
         assert_eq!(asked, [json!({"nodes": "n[0-1]"})]);
     }
 }
@@ -86,16 +90,16 @@ fn a_token_that_cannot_be_made_says_what_to_do() {
             "perilog: not permitted: the controller lets only root and its configured group do that\n".to_owned(),
         ),
     ] {
-        let (said, _) = Place::new().ask(&["token", "create", "n0"], vec![vec![Call("TokenMake"), error]]);
-        assert_eq!((said.code, said.out.as_str(), said.err), (Some(code), "", err));
+        let (output, _) = Place::new().ask(&["token", "create", "n0"], vec![vec![Call("TokenMake"), error]]);
+        assert_eq!((output.code, output.out.as_str(), output.err), (Some(code), "", err));
     }
     // Wrong usage is refused without asking the controller.
     for args in
         [&["create"][..], &["create", "n[0-"], &["create", "n0", "--for", "soon"], &["revoke"], &["list", "n0"], &[]]
     {
-        let said = Said::of(Place::new().command(&[&["token"], args].concat()).output().unwrap());
-        assert_eq!((said.code, said.out.as_str()), (Some(2), ""), "{args:?}: {}", said.err);
+        let output = CliOutput::of(Place::new().command(&[&["token"], args].concat()).output().unwrap());
+        assert_eq!((output.code, output.out.as_str()), (Some(2), ""), "{args:?}: {}", output.err);
     }
-    let nobody = Said::of(Place::new().command(&["token", "list"]).output().unwrap());
+    let nobody = CliOutput::of(Place::new().command(&["token", "list"]).output().unwrap());
     assert_eq!((nobody.code, nobody.err.contains("no controller at")), (Some(7), true), "{}", nobody.err);
 }

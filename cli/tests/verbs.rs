@@ -4,7 +4,7 @@
 
 mod fake;
 
-use fake::{Call, Done, Error, Hold, More, Place, Said, event, events, finish, serve, shown};
+use fake::{Call, CliOutput, Done, Error, Hold, More, Place, event, events, finish, serve, shown};
 use serde_json::{Value, json};
 
 fn log() -> Value {
@@ -39,9 +39,9 @@ fn wait_ends_when_every_action_of_the_attempt_has_its_verdict() {
         )])),
         Hold,
     ];
-    let (said, asked) = place.ask(&["wait", "f1"], vec![past]);
+    let (output, asked) = place.ask(&["wait", "f1"], vec![past]);
     assert_eq!(
-        (said.out.as_str(), said.code),
+        (output.out.as_str(), output.code),
         ("epilog of f1 timeout: 1 ok, 1 timeout (n1)\nprolog of f1 ok on 2 ranks\n", Some(3))
     );
     assert_eq!(
@@ -130,8 +130,8 @@ fn wait_has_its_forms() {
     ];
     for (args, follow, code, out, err) in table {
         let place = Place::new();
-        let (said, _) = place.ask(&[&["wait", "f1"], args].concat(), past(follow));
-        assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (Some(code), out, err), "{args:?}");
+        let (output, _) = place.ask(&[&["wait", "f1"], args].concat(), past(follow));
+        assert_eq!((output.code, output.out.as_str(), output.err.as_str()), (Some(code), out, err), "{args:?}");
     }
 }
 
@@ -168,8 +168,8 @@ fn a_job_is_finished_and_its_data_out_while_its_clean_up_runs() {
             Call("Events"),
             Hold,
         ]];
-        let (said, _) = Place::new().ask(&["wait", "f1", "--for", awaited, "--timeout", "0s"], past);
-        assert_eq!(said.code, Some(code), "{awaited}: {} {}", said.out, said.err);
+        let (output, _) = Place::new().ask(&["wait", "f1", "--for", awaited, "--timeout", "0s"], past);
+        assert_eq!(output.code, Some(code), "{awaited}: {} {}", output.out, output.err);
     }
 }
 
@@ -186,9 +186,9 @@ fn the_example_service_repeats_what_is_refused_for_now() {
     let service = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/examples/external-action.py");
     let mut command = std::process::Command::new("python3");
     command.args([service, "f1", "stage", "60", "n0", "true"]).env("PERILOG_SOCKET", place.socket());
-    let said = Said::of(command.output().unwrap());
+    let output = CliOutput::of(command.output().unwrap());
     let asked = daemon.asked();
-    assert_eq!((said.code, said.err.as_str()), (Some(1), "ActionStart: it is conflict\n"));
+    assert_eq!((output.code, output.err.as_str()), (Some(1), "ActionStart: it is conflict\n"));
     assert_eq!(asked, vec![json!({"job": "f1", "action": "stage", "lease": "60s", "targets": "n0"}); 3]);
 }
 
@@ -196,10 +196,10 @@ fn the_example_service_repeats_what_is_refused_for_now() {
 fn events_are_lines_for_people_and_rfc_18_for_programs() {
     let place = Place::new();
     let script = || vec![vec![Call("Events"), Done(log())]];
-    let (said, asked) = place.ask(&["events", "f1", "--after", "3"], script());
+    let (output, asked) = place.ask(&["events", "f1", "--after", "3"], script());
     let last = "    4  2026-11-20T03:12:07.000Z  verdict       prolog        ok on 2 ranks";
-    assert_eq!(said.out.lines().last(), Some(last));
-    assert_eq!((said.code, asked[0]["after"].as_u64()), (Some(0), Some(3)));
+    assert_eq!(output.out.lines().last(), Some(last));
+    assert_eq!((output.code, asked[0]["after"].as_u64()), (Some(0), Some(3)));
     let (json, _) = Place::new().ask(&["events", "f1", "--json"], script());
     let first: Value = serde_json::from_str(json.out.lines().next().unwrap()).unwrap();
     assert_eq!(first, log()["events"][0]);
@@ -220,8 +220,8 @@ fn what_may_be_alive_is_resolved_when_it_is_drained() {
     ] {
         let args = &["resolve", "f1", "--ranks", "0-2", "--reason", "gone"];
         let script = vec![vec![Call("Resolve"), Done(json!({"tasks": tasks, "waiting": waiting}))]];
-        let (said, _) = Place::new().ask(args, script);
-        assert_eq!((said.code, said.out.as_str()), (Some(0), out));
+        let (output, _) = Place::new().ask(args, script);
+        assert_eq!((output.code, output.out.as_str()), (Some(0), out));
     }
 }
 
@@ -243,9 +243,9 @@ fn a_job_finishes_with_ranks_resources_or_both() {
     ];
     for (args, targets, resources, reply, out) in table {
         let args = [&["job", "finish", "f1"][..], args].concat();
-        let (said, asked) = Place::new().ask(&args, vec![vec![Call("JobFinish"), Done(reply)]]);
+        let (output, asked) = Place::new().ask(&args, vec![vec![Call("JobFinish"), Done(reply)]]);
         let parameters = json!({"job": "f1", "attempt": null, "targets": targets, "resources": resources});
-        assert_eq!((said.code, said.out, &asked[0]), (Some(0), out, &parameters), "{args:?}");
+        assert_eq!((output.code, output.out, &asked[0]), (Some(0), out, &parameters), "{args:?}");
     }
 }
 
@@ -273,8 +273,8 @@ fn failed_prints_ranks_and_names_resources_beside_them() {
     ];
     for (args, reply, out, err) in table {
         let args = [&["failed", "f1"][..], args].concat();
-        let (said, _) = Place::new().ask(&args, vec![vec![Call("Failed"), Done(reply.clone())]]);
-        assert_eq!((said.code, said.out, said.err.as_str()), (Some(0), out, err), "{args:?}");
+        let (output, _) = Place::new().ask(&args, vec![vec![Call("Failed"), Done(reply.clone())]]);
+        assert_eq!((output.code, output.out, output.err.as_str()), (Some(0), out, err), "{args:?}");
     }
 }
 
@@ -296,9 +296,9 @@ fn quiet_is_asked_for_waited_for_and_lifted() {
          format!("{waits}{over}")),
     ];
     for (args, script, code, out, err) in table {
-        let (said, asked) = Place::new().ask(&[&["quiesce", "--reason", "new release"], args].concat(), script);
+        let (output, asked) = Place::new().ask(&[&["quiesce", "--reason", "new release"], args].concat(), script);
         assert_eq!(
-            (said.code, said.out.as_str(), said.err.as_str()),
+            (output.code, output.out.as_str(), output.err.as_str()),
             (Some(code), out.as_str(), err.as_str()),
             "{args:?}"
         );
@@ -307,15 +307,15 @@ fn quiet_is_asked_for_waited_for_and_lifted() {
     }
     for (was_quiet, out) in [(true, "new starts begin again\n"), (false, "the controller was not quiesced\n")] {
         let script = vec![vec![Call("Resume"), Done(json!({ "was_quiet": was_quiet }))]];
-        let (said, _) = Place::new().ask(&["resume"], script);
-        assert_eq!((said.code, said.out.as_str()), (Some(0), out));
+        let (output, _) = Place::new().ask(&["resume"], script);
+        assert_eq!((output.code, output.out.as_str()), (Some(0), out));
     }
 }
 
 #[test]
 fn help_of_a_verb_is_asked_for_in_either_order() {
     let place = Place::new();
-    let help = |args: &[&str]| Said::of(place.command(args).output().unwrap());
+    let help = |args: &[&str]| CliOutput::of(place.command(args).output().unwrap());
     for (one, other) in [
         (&["help"][..], &["--help"][..]),
         (&["help", "run"], &["run", "--help"]),
@@ -340,8 +340,8 @@ fn a_milestone_is_reported_by_an_operator() {
     ];
     for (args, targets, reply, out) in table {
         let args = [&["milestone", "f1", "data-out"], args].concat();
-        let (said, asked) = Place::new().ask(&args, vec![vec![Call("Milestone"), Done(reply)]]);
-        assert_eq!((said.code, said.out.as_str()), (Some(0), out), "{args:?}");
+        let (output, asked) = Place::new().ask(&args, vec![vec![Call("Milestone"), Done(reply)]]);
+        assert_eq!((output.code, output.out.as_str()), (Some(0), out), "{args:?}");
         assert_eq!(asked[0], json!({"job": "f1", "name": "data-out", "targets": targets, "attempt": null}));
     }
 }
@@ -381,16 +381,16 @@ fn changes_ask_for_the_named_tasks_and_show_how_many() {
          2, 0, "resolved 2 tasks of f1 as failed\n"),
     ];
     for (args, method, parameters, tasks, code, out) in table {
-        let (said, asked) = Place::new().ask(args, vec![vec![Call(method), Done(json!({"tasks": tasks}))]]);
-        assert_eq!((said.code, said.out.as_str(), &asked[0]), (Some(code), out, &parameters), "{args:?}");
+        let (output, asked) = Place::new().ask(args, vec![vec![Call(method), Done(json!({"tasks": tasks}))]]);
+        assert_eq!((output.code, output.out.as_str(), &asked[0]), (Some(code), out, &parameters), "{args:?}");
     }
     for args in [
         &["resolve", "f1", "--ranks", "3"][..],
         &["resolve", "f1", "--reason", "x"],
         &["resolve", "f1", "--ranks", "3", "--reason", " "],
     ] {
-        let said = Said::of(Place::new().command(args).output().unwrap());
-        assert_eq!(said.code, Some(2), "{args:?}");
+        let output = CliOutput::of(Place::new().command(args).output().unwrap());
+        assert_eq!(output.code, Some(2), "{args:?}");
     }
 }
 
@@ -405,10 +405,10 @@ fn logs_name_the_nodes_that_could_not_be_asked() {
             Done(json!({"unreachable": "n[2-3]"})),
         ]]
     };
-    let (said, asked) = Place::new().ask(&["logs", "f1", "--rank", "n[0-3]", "-n", "20"], script());
-    assert_eq!(said.out, "n0: mounting\nn0: mounted\nn1: ready\n");
+    let (output, asked) = Place::new().ask(&["logs", "f1", "--rank", "n[0-3]", "-n", "20"], script());
+    assert_eq!(output.out, "n0: mounting\nn0: mounted\nn1: ready\n");
     assert_eq!(
-        (said.code, said.err.as_str()),
+        (output.code, output.err.as_str()),
         (Some(4), "perilog: could not ask n[2-3]; on the node itself: journalctl PERILOG_JOB=f1\n")
     );
     assert_eq!(asked[0], json!({"job": "f1", "targets": "n[0-3]", "action": null, "attempt": null, "lines": 20}));
@@ -434,9 +434,9 @@ fn why_is_a_chain_down_to_the_next_command() {
                     "ended": {"outcome": {"outcome": "failed", "why": {"exit": 7}}, "ended_ms": 1,
                               "tails": [{"script": "10-x.sh", "text": "device busy\n"}]}}],
     }});
-    let (said, _) = Place::new().ask(&["why", "n3"], vec![vec![Call("Why"), Done(why.clone())]]);
+    let (output, _) = Place::new().ask(&["why", "n3"], vec![vec![Call("Why"), Done(why.clone())]]);
     assert_eq!(
-        said.out,
+        output.out,
         "n3  online  for 2h03m, boot #2, perilog 0.1.0, from 10.0.0.3:40000\n\
          \n\
          \u{20} prolog of f1, rank 3: overdue 12m\n\
@@ -464,26 +464,26 @@ fn a_member_that_is_new_passes_through_json() {
     let status = json!({"status": {"version": "9", "cluster": "c", "epoch": 1, "nodes": 0, "online": 0, "jobs": 0,
         "actions_open": 0,
         "tasks_open": 0, "outbox": 0, "notes": [], "brand_new": 7}});
-    let (said, _) = Place::new().ask(&["status", "--json"], vec![vec![Call("Status"), Done(status.clone())]]);
-    assert_eq!((serde_json::from_str::<Value>(&said.out).unwrap(), said.code), (status, Some(0)));
+    let (output, _) = Place::new().ask(&["status", "--json"], vec![vec![Call("Status"), Done(status.clone())]]);
+    assert_eq!((serde_json::from_str::<Value>(&output.out).unwrap(), output.code), (status, Some(0)));
 }
 
 #[test]
 fn ps_asks_for_what_is_held_where_that_is_wanted() {
     for (args, held) in [(&["ps"][..], false), (&["ps", "--held"], true)] {
-        let (said, asked) = Place::new().ask(args, vec![vec![Call("Ps"), Done(json!({"rows": []}))]]);
-        assert_eq!((said.code, &asked[0]), (Some(0), &json!({"older_than": null, "held": held})), "{args:?}");
+        let (output, asked) = Place::new().ask(args, vec![vec![Call("Ps"), Done(json!({"rows": []}))]]);
+        assert_eq!((output.code, &asked[0]), (Some(0), &json!({"older_than": null, "held": held})), "{args:?}");
     }
 }
 
 #[test]
 fn a_reader_without_permission_is_refused_with_the_reason() {
     let denied = Error("org.varlink.service.PermissionDenied", json!({}));
-    let (said, _) = Place::new().ask(&["ps"], vec![vec![Call("Ps"), denied]]);
-    assert_eq!(said.code, Some(8));
-    assert_eq!(said.err, "perilog: not permitted: the controller lets only root and its configured group do that\n");
-    let (said, _) = Place::new().ask(&["ps"], vec![vec![Call("Ps"), Done(json!({"rows": [{"odd": 1}]}))]]);
-    assert_eq!((said.code, said.err.contains("cannot read")), (Some(8), true), "{}", said.err);
+    let (output, _) = Place::new().ask(&["ps"], vec![vec![Call("Ps"), denied]]);
+    assert_eq!(output.code, Some(8));
+    assert_eq!(output.err, "perilog: not permitted: the controller lets only root and its configured group do that\n");
+    let (output, _) = Place::new().ask(&["ps"], vec![vec![Call("Ps"), Done(json!({"rows": [{"odd": 1}]}))]]);
+    assert_eq!((output.code, output.err.contains("cannot read")), (Some(8), true), "{}", output.err);
 }
 
 #[test]
@@ -501,28 +501,29 @@ fn a_trial_survives_an_agent_restart_and_exits_with_its_status() {
     ];
     let dir = place.dir().canonicalize().unwrap();
     let daemon = serve(&place.socket(), daemon);
-    let said =
-        Said::of(place.command(&["try", dir.to_str().unwrap(), "--env", "A=1", "--color", "never"]).output().unwrap());
-    assert_eq!(said.code, Some(7), "{}", said.err);
-    assert_eq!(said.out, format!("{unit}\n1 of 2  10-a.sh\nfailed (exit 7) after 40ms\n"));
+    let output = CliOutput::of(
+        place.command(&["try", dir.to_str().unwrap(), "--env", "A=1", "--color", "never"]).output().unwrap(),
+    );
+    assert_eq!(output.code, Some(7), "{}", output.err);
+    assert_eq!(output.out, format!("{unit}\n1 of 2  10-a.sh\nfailed (exit 7) after 40ms\n"));
     let asked = daemon.asked();
     assert_eq!(asked[0], asked[1], "the same key attaches");
     assert_eq!((&asked[0]["directories"], &asked[0]["action"]), (&json!([dir]), &json!("prolog")));
-    let missing = Said::of(place.command(&["try", "/no/such/directory"]).output().unwrap());
+    let missing = CliOutput::of(place.command(&["try", "/no/such/directory"]).output().unwrap());
     assert_eq!(missing.code, Some(8));
 }
 
 #[test]
 fn a_dismantled_node_is_forgotten_or_the_refusal_says_why() {
     let place = Place::new();
-    let (said, asked) =
+    let (output, asked) =
         place.ask(&["node", "forget", "n[4-5]"], vec![vec![Call("NodeForget"), Done(json!({"tasks": 2}))]]);
-    assert_eq!((said.code, said.out.as_str()), (Some(0), "forgot n[4-5]\n"));
+    assert_eq!((output.code, output.out.as_str()), (Some(0), "forgot n[4-5]\n"));
     assert_eq!(asked, [json!({"nodes": "n[4-5]"})]);
     let refusal = json!({"code": "conflict", "text": "n4 is connected: stop its agent first"});
     let script = vec![vec![Call("NodeForget"), Error("io.perilog.Controller.Refused", refusal)]];
-    let (said, _) = place.ask(&["node", "forget", "n4"], script);
-    assert_eq!((said.code, said.err.as_str()), (Some(10), "perilog: n4 is connected: stop its agent first\n"));
+    let (output, _) = place.ask(&["node", "forget", "n4"], script);
+    assert_eq!((output.code, output.err.as_str()), (Some(10), "perilog: n4 is connected: stop its agent first\n"));
 }
 
 #[test]
@@ -535,21 +536,21 @@ fn copies_are_kept_by_number_and_each_is_reported() {
     }
     let take = || vec![Call("Backup"), More(json!({"data": "AAEC"})), Done(json!({"size": 3}))];
     let line = ["--json", "controller", "backup", "--into", dir.to_str().unwrap(), "--keep", "2"];
-    let (said, asked) = place.ask(&line, vec![take(), vec![Call("BackupKept"), Done(json!({}))]]);
-    assert_eq!((said.code, asked.len()), (Some(0), 2), "{}", said.err);
-    let reported: Value = serde_json::from_str(&said.out).unwrap();
+    let (output, asked) = place.ask(&line, vec![take(), vec![Call("BackupKept"), Done(json!({}))]]);
+    assert_eq!((output.code, asked.len()), (Some(0), 2), "{}", output.err);
+    let reported: Value = serde_json::from_str(&output.out).unwrap();
     assert_eq!(std::fs::read(reported["file"].as_str().unwrap()).unwrap(), [0, 1, 2]);
     assert_eq!(reported["removed"].as_array().unwrap().len(), 2);
     assert!(dir.join("controller-20200103T000000Z.db").exists());
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2);
 
     // A copy that is not whole removes no older one, and is not reported.
-    let (said, asked) = place.ask(&line, vec![vec![Call("Backup"), Done(json!({"size": 9}))]]);
-    assert_eq!((said.code, asked.len(), std::fs::read_dir(&dir).unwrap().count()), (Some(8), 1, 2), "{}", said.err);
+    let (output, asked) = place.ask(&line, vec![vec![Call("Backup"), Done(json!({"size": 9}))]]);
+    assert_eq!((output.code, asked.len(), std::fs::read_dir(&dir).unwrap().count()), (Some(8), 1, 2), "{}", output.err);
     // A controller without that figure.
-    let file = dir.join("by-hand.db");
+    let file = dir.join("manual.db");
     let unknown =
         vec![Call("BackupKept"), Error("org.varlink.service.MethodNotFound", json!({"method": "BackupKept"}))];
-    let (said, _) = place.ask(&["controller", "backup", file.to_str().unwrap()], vec![take(), unknown]);
-    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    let (output, _) = place.ask(&["controller", "backup", file.to_str().unwrap()], vec![take(), unknown]);
+    assert_eq!((output.code, output.err.as_str()), (Some(0), ""));
 }

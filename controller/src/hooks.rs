@@ -153,10 +153,10 @@ async fn ended_so(result: Result<(), NotifyError>, task: Task, inlet: &Inlet, sc
                 let _ = inlet.ask(0, request, None).await;
             }
         }
-        Err(NotifyError { why, said }) => {
+        Err(NotifyError { why, printed }) => {
             let (job, host) = (task.job.map(tracing::field::display), task.hosts.map(tracing::field::display));
-            let said = said.map(|said| format!("\nits standard error:\n{said}")).unwrap_or_default();
-            tracing::warn!(job, host, "the hook failed for the {}, will retry: {why}{said}", task.about);
+            let printed = printed.map(|printed| format!("\nits standard error:\n{printed}")).unwrap_or_default();
+            tracing::warn!(job, host, "the hook failed for the {}, will retry: {why}{printed}", task.about);
             schedule.failed(&task.keys, Instant::now());
             for what in task.what.chunks(AT_ONE_TIME) {
                 let _ = inlet.ask(0, Request::HookFailed { what: what.to_vec(), why: why.clone() }, None).await;

@@ -9,7 +9,7 @@ use perilog_controller::config::{self, Config};
 use perilog_controller::daemon;
 use perilog_controller::export::{check_store, export};
 use perilog_host::command::Arguments;
-use perilog_host::limited::{Look, NoAnswer};
+use perilog_host::limited::{Lookup, NoAnswer};
 
 /// Maximum number of worker threads. Only one thread writes; more workers would only wait for it.
 const MAX_WORKERS: usize = 4;
@@ -28,13 +28,13 @@ fn main() -> ExitCode {
     let load = |arguments: &Arguments| Config::read(&arguments.config);
     match PROGRAM.begin(load, warnings) {
         Ok((arguments, loaded)) => PROGRAM.end(serve(&arguments, loaded.value)),
-        Err(said) => said,
+        Err(code) => code,
     }
 }
 
 fn warnings(config: &Config) -> Result<Vec<String>, NoAnswer> {
     let config = config.clone();
-    Look::begin("a group, program or directory that it names", move || config::warnings(&config)).answer()
+    Lookup::begin("a group, program or directory that it names", move || config::warnings(&config)).answer()
 }
 
 fn serve(arguments: &Arguments, config: Config) -> Result<(), String> {

@@ -55,14 +55,14 @@ fn acknowledged_batches_survive_kill_9() {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut said =
+        let mut printed =
             lines.map_while(Result::ok).filter_map(|line| line.strip_prefix("acknowledged ")?.parse::<u64>().ok());
         // A different number each time, past several checkpoints of the log.
         let until = acknowledged + run * 61;
-        let reached = said.find(|n| *n >= until).expect("the child commits");
+        let reached = printed.find(|n| *n >= until).expect("the child commits");
         child.kill().unwrap();
         // Reports until its death count, too; a torn last line does not.
-        acknowledged = said.last().unwrap_or(reached);
+        acknowledged = printed.last().unwrap_or(reached);
         child.wait().unwrap();
         let found = batches(&mut Store::open(&path).unwrap());
         assert!(found >= acknowledged, "run {run}: {acknowledged} acknowledged, {found} found");

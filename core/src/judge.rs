@@ -157,8 +157,8 @@ fn of_both(unit: &UnitFacts, result: &RunResult, evidence: &Evidence<'_>) -> (Ou
     if exit == Some(ExitStatus::Exit(result.status)) && systemd_agrees {
         return (from_result, None);
     }
-    let says = exit.map_or_else(|| unit.result.clone(), |exit| format!("{} ({exit})", unit.result));
-    let note = format!("unit and result differ: the unit says {says}, the result {from_result}");
+    let state = exit.map_or_else(|| unit.result.clone(), |exit| format!("{} ({exit})", unit.result));
+    let note = format!("unit and result differ: the unit says {state}, the result {from_result}");
     let failed = |why| Outcome::Failed { why };
     let from_unit = match exit {
         _ if unit.result == "oom-kill" => failed(Failure::Oom),

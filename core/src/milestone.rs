@@ -36,7 +36,7 @@ pub const EVENTS: [&str; 28] = [
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Milestones {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    recorded: BTreeMap<MilestoneName, Said>,
+    recorded: BTreeMap<MilestoneName, Reported>,
     /// Ranks that the job handed over while keeping others.
     #[serde(default, skip_serializing_if = "IdSet::is_empty")]
     left: IdSet,
@@ -44,7 +44,7 @@ pub struct Milestones {
 
 /// The ranks that have reported one milestone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Said {
+struct Reported {
     ranks: IdSet,
     /// Whether the job as a whole has reached the milestone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_names_are_looked_up_in_one_walk() {
+    fn a_million_names_are_found_in_one_walk() {
         let hosts: HostList = "n[0-1048575]".parse().unwrap();
         let ranks = Targets::Hosts(hosts.clone()).resolve(&hosts).unwrap();
         assert_eq!(ranks, IdSet::from(0..=1_048_575));

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::config::{ConfigError, Loaded};
 use crate::journal;
-use crate::limited::{Look, NoAnswer};
+use crate::limited::{Lookup, NoAnswer};
 
 /// Exit status of a daemon that cannot run or had to end.
 const CANNOT: u8 = 1;
@@ -116,12 +116,13 @@ impl Program {
             journal::insist(level);
         }
         match arguments.act {
-            Act::Help => return Err(say(self.usage)),
-            Act::Version => return Err(say(&format!("{} {}\n", self.name, self.version))),
+            Act::Help => return Err(print(self.usage)),
+            Act::Version => return Err(print(&format!("{} {}\n", self.name, self.version))),
             Act::Serve | Act::CheckConfig | Act::PrintConfig => {}
         }
         let file = arguments.clone();
-        let loaded = Look::begin(format!("configuration {}", arguments.config.display()), move || load(&file)).answer();
+        let loaded =
+            Lookup::begin(format!("configuration {}", arguments.config.display()), move || load(&file)).answer();
         let loaded = loaded.map_err(|none| self.complain(&none.to_string(), CANNOT))?;
         let loaded = loaded.map_err(|error| self.complain(&error.to_string(), WRONG))?;
         match arguments.act {
@@ -129,10 +130,10 @@ impl Program {
                 for warning in warnings(&loaded.value).map_err(|none| self.complain(&none.to_string(), CANNOT))? {
                     let _ = writeln!(std::io::stderr(), "warning: {warning}");
                 }
-                Err(say(&format!("{}: ok\n", arguments.config.display())))
+                Err(print(&format!("{}: ok\n", arguments.config.display())))
             }
             Act::PrintConfig => Err(match loaded.print() {
-                Ok(text) => say(&text),
+                Ok(text) => print(&text),
                 Err(text) => self.complain(&text, CANNOT),
             }),
             _ => Ok((arguments, loaded)),
@@ -157,7 +158,7 @@ impl Program {
 }
 
 /// Prints the text to standard output and returns success. Ignores errors, because standard output may be closed.
-fn say(text: &str) -> ExitCode {
+fn print(text: &str) -> ExitCode {
     let _ = std::io::stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS
 }

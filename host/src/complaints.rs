@@ -20,7 +20,7 @@ pub const WINDOW_OF_ONE_MS: u64 = 600_000;
 pub struct Window {
     began_ms: u64,
     lines: u32,
-    unsaid: u64,
+    suppressed: u64,
 }
 
 impl Window {
@@ -35,25 +35,25 @@ impl Window {
 
     /// Counts a line that the caller omits because it is the same as the line before.
     pub fn repeat(&mut self) {
-        self.unsaid += 1;
+        self.suppressed += 1;
     }
 
     /// Counts a line at `now_ms`; a window of `window_ms` milliseconds admits `lines` lines. Returns `true` if the
     /// caller should log this line. If this line opens a new window, also returns how many lines the window before
     /// omitted; otherwise 0.
     pub fn admit(&mut self, now_ms: u64, lines: u32, window_ms: u64) -> (bool, u64) {
-        let mut unsaid = 0;
+        let mut suppressed = 0;
         if !self.is_open(now_ms, window_ms) {
-            unsaid = std::mem::take(&mut self.unsaid);
+            suppressed = std::mem::take(&mut self.suppressed);
             (self.began_ms, self.lines) = (now_ms, 0);
         }
-        let say = self.lines < lines;
-        if say {
+        let is_logged = self.lines < lines;
+        if is_logged {
             self.lines += 1;
         } else {
-            self.unsaid += 1;
+            self.suppressed += 1;
         }
-        (say, unsaid)
+        (is_logged, suppressed)
     }
 }
 
@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn so_many_lines_a_window_and_then_their_number() {
         let mut window = Window::beginning_at(1_000_000);
-        let said = (0..100).filter(|n| window.admit(1_000_000 + n, LINES, WINDOW_MS).0).count();
-        assert_eq!(said, LINES as usize);
+        let logged = (0..100).filter(|n| window.admit(1_000_000 + n, LINES, WINDOW_MS).0).count();
+        assert_eq!(logged, LINES as usize);
         assert_eq!(window.admit(1_000_000 + WINDOW_MS, LINES, WINDOW_MS), (true, 70));
         assert_eq!(window.admit(1_000_001 + WINDOW_MS, LINES, WINDOW_MS), (true, 0));
     }
@@ -123,11 +123,11 @@ mod tests {
     fn who_is_refused_a_thousand_times_hides_nobody_else() {
         let each = Each::new(2);
         let admit = |key: u8, line: &str, now_ms: u64| each.admit_at(key, line, now_ms);
-        let said = |line: &dyn Fn(u64) -> String| {
-            (0..1000).filter(|n| admit(1, &line(*n), *n).is_some_and(|(say, _)| say)).count()
+        let logged = |line: &dyn Fn(u64) -> String| {
+            (0..1000).filter(|n| admit(1, &line(*n), *n).is_some_and(|(is_logged, _)| is_logged)).count()
         };
-        assert_eq!(said(&|_| "the same".to_owned()), 1);
-        assert_eq!(said(&|n| format!("as n{n}")), LINES_OF_ONE as usize - 1);
+        assert_eq!(logged(&|_| "the same".to_owned()), 1);
+        assert_eq!(logged(&|n| format!("as n{n}")), LINES_OF_ONE as usize - 1);
         assert_eq!(admit(2, "the same", 1000), Some((true, 0)));
         assert_eq!(admit(2, "another", 1000), Some((true, 0)), "what is new is said");
         assert_eq!(admit(3, "the same", 1000), None, "there is room for two");

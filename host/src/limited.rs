@@ -1,13 +1,13 @@
-//! A look at what may never answer, with a limit: a directory or file on a file system whose server is gone, or the
-//! name service. The look runs in a thread of its own. A look without an answer leaves its thread behind, which ends
-//! with the process, or with a late answer.
+//! A lookup with a time limit, of something that may never answer: a directory or file on a file system whose server is
+//! gone, or the name service. The lookup runs in a thread of its own. A lookup without an answer leaves its thread
+//! behind, which ends with the process, or with a late answer.
 
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use crate::clock;
 
-/// Time that a look may take. A server that is only slow answers within it.
+/// Time that a lookup may take. A server that is only slow answers within it.
 pub const LIMIT: Duration = Duration::from_secs(10);
 
 /// Nothing answered within the limit.
@@ -17,25 +17,25 @@ pub struct NoAnswer {
     pub what: String,
 }
 
-/// A look that has begun. Several looks that begin together share one limit.
+/// A lookup that has begun. Several lookups that begin together share one limit.
 #[derive(Debug)]
-pub struct Look<T> {
+pub struct Lookup<T> {
     what: String,
     answer: Receiver<T>,
     until_ms: u64,
 }
 
-impl<T: Send + 'static> Look<T> {
-    /// Begins a look at `what`, a noun for operators: `directory /site/prolog.d`.
-    pub fn begin(what: impl Into<String>, look: impl FnOnce() -> T + Send + 'static) -> Self {
-        Self::within(what, LIMIT, look)
+impl<T: Send + 'static> Lookup<T> {
+    /// Begins the lookup of `what`, a noun for operators: `directory /site/prolog.d`.
+    pub fn begin(what: impl Into<String>, lookup: impl FnOnce() -> T + Send + 'static) -> Self {
+        Self::within(what, LIMIT, lookup)
     }
 
-    fn within(what: impl Into<String>, limit: Duration, look: impl FnOnce() -> T + Send + 'static) -> Self {
+    fn within(what: impl Into<String>, limit: Duration, lookup: impl FnOnce() -> T + Send + 'static) -> Self {
         let (to, answer) = sync_channel(1);
         std::thread::spawn(move || {
             // After the limit there is no receiver.
-            let _ = to.send(look());
+            let _ = to.send(lookup());
         });
         let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         Self { what: what.into(), answer, until_ms: clock::mono_ms().saturating_add(limit_ms) }
@@ -56,9 +56,9 @@ mod tests {
 
     #[test]
     fn what_does_not_answer_is_named() {
-        assert_eq!(Look::begin("x", || 7).answer(), Ok(7));
+        assert_eq!(Lookup::begin("x", || 7).answer(), Ok(7));
         let (_open, never) = sync_channel::<()>(1);
-        let look = Look::within("directory /x", Duration::from_millis(10), move || never.recv());
-        assert_eq!(look.answer().unwrap_err().to_string(), "directory /x does not answer within 10s");
+        let lookup = Lookup::within("directory /x", Duration::from_millis(10), move || never.recv());
+        assert_eq!(lookup.answer().unwrap_err().to_string(), "directory /x does not answer within 10s");
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use crate::program::{ProgramError, Said, ask};
+use crate::program::{ProgramError, ProgramOutput, ask};
 
 /// Path of the program `munge` in distribution packages.
 pub const MUNGE: &str = "/usr/bin/munge";
@@ -37,8 +37,8 @@ pub struct Decoded {
 pub enum MungeError {
     #[error("{0}; is munge installed here, and munged well (systemctl status munge)?")]
     Program(#[from] ProgramError),
-    #[error("{}: {status}{said}{}", program.display(), hint(*status))]
-    Failed { program: PathBuf, status: ExitStatus, said: String },
+    #[error("{}: {status}{output}{}", program.display(), hint(*status))]
+    Failed { program: PathBuf, status: ExitStatus, output: String },
     #[error("{}: it says what is no answer: {why}", program.display())]
     Odd { program: PathBuf, why: String },
     #[error("what was sent is no credential of munge's (MUNGE:...:)")]
@@ -64,8 +64,8 @@ impl MungeError {
 /// # Errors
 /// [`MungeError`]: mostly, munged does not run on this host.
 pub async fn encode(program: &Path, payload: &str) -> Result<String, MungeError> {
-    let said = well(program, ask(program, &[], payload.as_bytes(), LIMIT).await?)?;
-    let text = String::from_utf8_lossy(&said);
+    let output = well(program, ask(program, &[], payload.as_bytes(), LIMIT).await?)?;
+    let text = String::from_utf8_lossy(&output);
     let credential = text.trim();
     if is_credential(credential) {
         Ok(credential.to_owned())
@@ -84,19 +84,19 @@ pub async fn decode(program: &Path, credential: &str) -> Result<Decoded, MungeEr
         return Err(MungeError::NoCredential);
     }
     let arguments = [NUMERIC, "--keys", KEYS];
-    let mut said = ask(program, &arguments, credential.as_bytes(), LIMIT).await?;
-    if knows_no_numeric(&said) {
-        said = ask(program, &arguments[1..], credential.as_bytes(), LIMIT).await?;
+    let mut output = ask(program, &arguments, credential.as_bytes(), LIMIT).await?;
+    if knows_no_numeric(&output) {
+        output = ask(program, &arguments[1..], credential.as_bytes(), LIMIT).await?;
     }
-    let said = well(program, said)?;
-    read(&said).map_err(|why| MungeError::Odd { program: program.to_owned(), why: why.to_owned() })
+    let output = well(program, output)?;
+    read(&output).map_err(|why| MungeError::Odd { program: program.to_owned(), why: why.to_owned() })
 }
 
 /// Returns `true` if this `unmunge` refused the option `--numeric`. `unmunge` checks its arguments before it reads the
 /// credential.
-fn knows_no_numeric(said: &Said) -> bool {
-    let complaints = String::from_utf8_lossy(&said.complaints);
-    said.status.code() == Some(1) && complaints.contains("option") && complaints.contains(NUMERIC)
+fn knows_no_numeric(output: &ProgramOutput) -> bool {
+    let complaints = String::from_utf8_lossy(&output.complaints);
+    output.status.code() == Some(1) && complaints.contains("option") && complaints.contains(NUMERIC)
 }
 
 fn is_credential(text: &str) -> bool {
@@ -108,9 +108,9 @@ fn is_credential(text: &str) -> bool {
 
 /// Parses lines of `KEY: number`, or `KEY: text (number)` from a munge without `--numeric`, then an empty line and the
 /// payload, which may contain any lines.
-fn read(said: &[u8]) -> Result<Decoded, &'static str> {
-    let ends = said.windows(2).position(|two| two == b"\n\n").ok_or("no empty line")?;
-    let (head, payload) = (std::str::from_utf8(&said[..ends]).map_err(|_| "no text")?, &said[ends + 2..]);
+fn read(output: &[u8]) -> Result<Decoded, &'static str> {
+    let ends = output.windows(2).position(|two| two == b"\n\n").ok_or("no empty line")?;
+    let (head, payload) = (std::str::from_utf8(&output[..ends]).map_err(|_| "no text")?, &output[ends + 2..]);
     let value = |key: &str| {
         let mut values = head.lines().filter_map(|line| Some(line.strip_prefix(key)?.strip_prefix(':')?.trim()));
         // A field must not appear twice: a name from a resolver could contain a line break.
@@ -142,15 +142,15 @@ fn hint(status: ExitStatus) -> &'static str {
 
 /// Returns the program's standard output if its exit status is 0, otherwise an error with its last line on standard
 /// error.
-fn well(program: &Path, said: Said) -> Result<Vec<u8>, MungeError> {
-    if said.status.success() {
-        return Ok(said.output);
+fn well(program: &Path, output: ProgramOutput) -> Result<Vec<u8>, MungeError> {
+    if output.status.success() {
+        return Ok(output.output);
     }
-    let text = String::from_utf8_lossy(&said.complaints);
+    let text = String::from_utf8_lossy(&output.complaints);
     let last = text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     let words: String = last.chars().filter(|c| !c.is_control()).take(200).collect();
-    let said_last = if words.is_empty() { words } else { format!(": {words}") };
-    Err(MungeError::Failed { program: program.to_owned(), status: said.status, said: said_last })
+    let complaint = if words.is_empty() { words } else { format!(": {words}") };
+    Err(MungeError::Failed { program: program.to_owned(), status: output.status, output: complaint })
 }
 
 #[cfg(test)]

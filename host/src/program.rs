@@ -16,7 +16,7 @@ const MOST: u64 = 16 * 1024;
 
 /// Exit status, standard output and standard error (`complaints`) of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct ProgramOutput {
     pub status: ExitStatus,
     pub output: Vec<u8>,
     pub complaints: Vec<u8>,
@@ -39,7 +39,12 @@ pub enum ProgramError {
 ///
 /// # Errors
 /// [`ProgramError`]. An exit status other than 0 is no error here.
-pub async fn ask(program: &Path, arguments: &[&str], input: &[u8], limit: Duration) -> Result<Said, ProgramError> {
+pub async fn ask(
+    program: &Path,
+    arguments: &[&str],
+    input: &[u8],
+    limit: Duration,
+) -> Result<ProgramOutput, ProgramError> {
     let failed = |source| ProgramError::Run { program: program.to_owned(), source };
     let mut child = Command::new(program)
         .args(arguments)
@@ -62,7 +67,7 @@ pub async fn ask(program: &Path, arguments: &[&str], input: &[u8], limit: Durati
         };
         let status = child.wait().await.map_err(failed)?;
         group.is_reaped();
-        Ok(Said { status, output, complaints })
+        Ok(ProgramOutput { status, output, complaints })
     };
     let late = |_| ProgramError::Late { program: program.to_owned(), limit };
     tokio::time::timeout(limit, talk).await.map_err(late)?
@@ -131,8 +136,8 @@ pub(crate) mod tests {
     async fn a_program_has_stdin_no_environment_and_a_bounded_output() {
         let dir = tempfile::tempdir().unwrap();
         let talks = program(&dir, "/bin/cat; echo \"$1 $PERILOG_LOG$HOME\"; echo no >&2; exit 3");
-        let said = ask(&talks, &["a b"], b"abc", LIMIT).await.unwrap();
-        assert_eq!((said.status.code(), said.output, said.complaints), (Some(3), b"abca b \n".into(), b"no\n".into()));
+        let text = ask(&talks, &["a b"], b"abc", LIMIT).await.unwrap();
+        assert_eq!((text.status.code(), text.output, text.complaints), (Some(3), b"abca b \n".into(), b"no\n".into()));
         let error = ask(&program(&dir, "exec /usr/bin/yes"), &[], b"", LIMIT).await.unwrap_err().to_string();
         assert!(error.ends_with("program: it says more than 16384 bytes"), "{error}");
         let error = ask(Path::new("/no/such"), &[], b"", LIMIT).await.unwrap_err().to_string();
@@ -155,11 +160,11 @@ pub(crate) mod tests {
         assert!(error.contains("not done within 5s, and killed"), "{error}");
         let pid = std::fs::read_to_string(&file).unwrap();
         // The process is a zombie until init reaps it.
-        let lives = || {
+        let is_alive = || {
             let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
             stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
         };
-        while lives() {
+        while is_alive() {
             tokio::task::yield_now().await;
         }
     }

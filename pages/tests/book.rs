@@ -65,7 +65,7 @@ fn words(command: &str) -> Vec<String> {
 
 /// Turns a line of usage into a command that the parser can check. Keeps optional parts (`[--ranks ...]`) without their
 /// brackets, takes the first of each choice (`ok|failed`), and replaces `{{ $labels.action }}` by `labels.action`.
-fn said(usage: &str) -> String {
+fn example(usage: &str) -> String {
     let word = |word: &str| match word {
         "{{" | "}}" => String::new(),
         _ => word.split('|').next().unwrap_or_default().replace(['[', ']', '$'], "") + " ",
@@ -169,8 +169,8 @@ fn every_command_in_the_book_is_one() {
             let fence = line.trim_start().starts_with("```");
             fenced ^= fence;
             let mut check = |command: &str, left_out: &[&str]| {
-                if let Some((kind, says)) = against(command).filter(|(kind, _)| !left_out.contains(&kind.as_str())) {
-                    wrong.push(format!("{file}:{}: {command}: {kind}: {says}", number + 1));
+                if let Some((kind, why)) = against(command).filter(|(kind, _)| !left_out.contains(&kind.as_str())) {
+                    wrong.push(format!("{file}:{}: {command}: {kind}: {why}", number + 1));
                 }
             };
             if let Some(command) = typed(line).filter(|_| fenced && !fence) {
@@ -180,7 +180,7 @@ fn every_command_in_the_book_is_one() {
             if !fenced {
                 for command in named(line) {
                     seen[1] += 1;
-                    check(&said(command), &LEFT_OUT);
+                    check(&example(command), &LEFT_OUT);
                 }
             }
         }

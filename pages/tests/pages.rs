@@ -65,11 +65,11 @@ fn every_event_is_on_its_page() {
 }
 
 /// Collects the journal names of all fields that the daemon's sources in this directory log.
-fn said_in(directory: &Path, found: &mut BTreeSet<String>) {
+fn names_in(directory: &Path, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            said_in(&path, found);
+            names_in(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = std::fs::read_to_string(&path).unwrap();
             for level in ["trace", "debug", "info", "warn", "error"] {
@@ -90,19 +90,19 @@ fn every_journal_field_is_documented_on_the_daemons_pages() {
     let fields = perilog_pages::journal::fields();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for (daemon, file) in [("agent", "perilog-agent.8"), ("controller", "perilog-controller.8")] {
-        let mut said = BTreeSet::new();
-        said_in(&root.join(daemon).join("src"), &mut said);
-        let own = said.len();
-        said_in(&root.join("host/src"), &mut said);
-        assert!(own >= 3, "{daemon}: {said:?}");
+        let mut printed = BTreeSet::new();
+        names_in(&root.join(daemon).join("src"), &mut printed);
+        let own = printed.len();
+        names_in(&root.join("host/src"), &mut printed);
+        assert!(own >= 3, "{daemon}: {printed:?}");
         let terms = terms(&page(file));
         let here = |name: &str| fields.iter().any(|field| field.name == name && field.of.contains(&daemon));
-        for name in &said {
+        for name in &printed {
             assert!(here(name), "docs/operate.md: no {name} of the {daemon}");
             assert!(terms.contains(name), "{file}: no {name}");
         }
         for field in fields.iter().filter(|field| field.of.contains(&daemon) && field.name.starts_with("PERILOG_")) {
-            assert!(said.contains(field.name), "docs/operate.md: no line of the {daemon} has {}", field.name);
+            assert!(printed.contains(field.name), "docs/operate.md: no line of the {daemon} has {}", field.name);
         }
     }
 }
@@ -245,12 +245,12 @@ fn mandoc_and_groff_have_nothing_to_complain_of() {
     assert!(pages.len() > 30, "{pages:?}");
     for page in pages {
         let page = page.to_string_lossy().into_owned();
-        let (well, said) = run("mandoc", &["-T", "lint", &page]);
+        let (well, printed) = run("mandoc", &["-T", "lint", &page]);
         // Pages that are not installed here.
-        let bad: Vec<&str> = said.lines().filter(|line| !line.contains("referenced manual not found")).collect();
-        assert!(bad.is_empty() && (well || !said.is_empty()), "{}", bad.join("\n"));
-        let (well, said) = run("groff", &["-man", "-Tutf8", "-ww", "-K", "utf8", "-z", &page]);
-        assert!(well && said.is_empty(), "groff: {page}: {said}");
+        let bad: Vec<&str> = printed.lines().filter(|line| !line.contains("referenced manual not found")).collect();
+        assert!(bad.is_empty() && (well || !printed.is_empty()), "{}", bad.join("\n"));
+        let (well, printed) = run("groff", &["-man", "-Tutf8", "-ww", "-K", "utf8", "-z", &page]);
+        assert!(well && printed.is_empty(), "groff: {page}: {printed}");
     }
 }
 
@@ -266,9 +266,9 @@ fn bash_completes_verbs_and_options() {
             words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" "),
             words.len()
         );
-        let (well, said) = run("bash", &["--norc", "-c", &line]);
-        assert!(well, "{line}\n{said}");
-        said.trim().to_owned()
+        let (well, printed) = run("bash", &["--norc", "-c", &line]);
+        assert!(well, "{line}\n{printed}");
+        printed.trim().to_owned()
     };
     assert_eq!(complete(&["mil"]), "milestone");
     assert_eq!(complete(&["job", "fin"]), "finish");
@@ -300,9 +300,9 @@ fn bash_completes_jobs_nodes_and_actions() {
             words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" "),
             words.len()
         );
-        let (well, said) = run("bash", &["--norc", "-c", &line]);
-        assert!(well, "{line}\n{said}");
-        said.trim().to_owned()
+        let (well, printed) = run("bash", &["--norc", "-c", &line]);
+        assert!(well, "{line}\n{printed}");
+        printed.trim().to_owned()
     };
     for (words, names) in [
         (&["show", "f"][..], "f1 f2"),
@@ -344,9 +344,9 @@ fn fish_completes_jobs_nodes_and_actions() {
     let path = with_names(&directory);
     let complete = |line: &str| {
         let text = format!("set -x PATH {}; source {}; complete -C '{line}'", path.replace(':', " "), script.display());
-        let (well, said) = run("fish", &["--no-config", "-c", &text]);
-        assert!(well, "{line}: {said}");
-        said.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+        let (well, printed) = run("fish", &["--no-config", "-c", &text]);
+        assert!(well, "{line}: {printed}");
+        printed.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
     };
     assert!(complete("perilog show f").iter().any(|name| name == "f1"));
     assert!(complete("perilog run prolog --job f").iter().any(|name| name == "f2"));
@@ -382,8 +382,8 @@ fn zsh_and_fish_read_their_completions() {
     let (_kept, directory) = written();
     for (shell, file) in [("zsh", "_perilog"), ("fish", "perilog.fish")] {
         let script = directory.join("completions").join(file);
-        let (well, said) = run(shell, &["-n", &script.to_string_lossy()]);
-        assert!(well && said.is_empty(), "{shell}: {said}");
+        let (well, printed) = run(shell, &["-n", &script.to_string_lossy()]);
+        assert!(well && printed.is_empty(), "{shell}: {printed}");
         let text = std::fs::read_to_string(script).unwrap();
         assert!(text.contains("milestone") && text.contains("propagate"), "{file}");
     }

@@ -68,7 +68,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<bool, Trouble> {
             0 => return Err(usage("--count 0: no history, and so nothing is known".to_owned())),
             count => search(&options, |done| done < count),
         },
-        ["--defects"] => defects::table().map(|text| say(&text)).map(|()| true),
+        ["--defects"] => defects::table().map(|text| print(&text)).map(|()| true),
         [] => return Err(usage("what is to be done?".to_owned())),
         other => return Err(usage(format!("{}: not understood", other.join(" ")))),
     };
@@ -101,8 +101,8 @@ fn number(option: &str, text: &str) -> Result<u64, String> {
 
 fn history(plan: &Plan) -> Result<bool, String> {
     let history = perilog_sim::run(plan, Trace::read());
-    say(history.trace.text());
-    say(&match &history.violation {
+    print(history.trace.text());
+    print(&match &history.violation {
         Some(violation) => format!("violated: {violation}\n"),
         None => format!("held: {} steps, {} scripts ran\n", history.trace.steps, history.scripts),
     });
@@ -112,16 +112,16 @@ fn history(plan: &Plan) -> Result<bool, String> {
 /// Plays the trace of a controller that a log contains. Returns `false` if the machine and the trace differ.
 fn replay(file: &Path) -> Result<bool, String> {
     let log = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
-    let done = trace::replay(log.lines(), &mut |line| say(&format!("{line}\n")));
+    let done = trace::replay(log.lines(), &mut |line| print(&format!("{line}\n")));
     let Replayed { skipped, batches, inputs, compared, differences } =
         done.map_err(|e| format!("{}: {e}", file.display()))?;
     if skipped > 0 {
-        say(&format!(
+        print(&format!(
             "the trace begins in the middle: its first {skipped} lines, up to a \"begin\", were not played\n"
         ));
     }
     let what = format!("{batches} batches, {inputs} inputs, {compared} records and effects");
-    say(&match differences {
+    print(&match differences {
         0 => format!("no difference: {what}\n"),
         differences => format!("{differences} differences: {what}\n"),
     });
@@ -153,10 +153,10 @@ fn search(options: &Options, go_on: impl Fn(u64) -> bool + Sync) -> Result<bool,
             complain(&format!("{seconds:>6} s  {histories} histories, {faults} faults, {failed} violations"));
         }
     });
-    let took = began.elapsed();
-    say(&report::text(first, &sum, took));
+    let elapsed = began.elapsed();
+    print(&report::text(first, &sum, elapsed));
     if let Some(file) = &options.json {
-        let text = format!("{:#}\n", report::json(first, &sum, took));
+        let text = format!("{:#}\n", report::json(first, &sum, elapsed));
         std::fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))?;
     }
     print_failed(&sum, options.keep.as_deref())?;
@@ -167,9 +167,9 @@ fn search(options: &Options, go_on: impl Fn(u64) -> bool + Sync) -> Result<bool,
 /// plan found to a file in this directory.
 fn print_failed(sum: &Sum, keep: Option<&Path>) -> Result<(), String> {
     for (plan, violation) in &sum.failed {
-        say(&format!("\nVIOLATED by seed {}: {violation}\n", plan.seed));
+        print(&format!("\nVIOLATED by seed {}: {violation}\n", plan.seed));
         let Some(keep) = keep else {
-            say(&format!("  to read it: --seed {}\n", plan.seed));
+            print(&format!("  to read it: --seed {}\n", plan.seed));
             continue;
         };
         let mut small = shrink(plan);
@@ -177,7 +177,7 @@ fn print_failed(sum: &Sum, keep: Option<&Path>) -> Result<(), String> {
         let file = keep.join(format!("seed-{}.json", plan.seed));
         write(&file, &small)?;
         let (steps, traps, file) = (small.steps.len(), small.traps.len(), file.display());
-        say(&format!("  shrunk to {steps} steps and {traps} traps; to read it: cargo xtask sim --plan {file}\n"));
+        print(&format!("  shrunk to {steps} steps and {traps} traps; to read it: cargo xtask sim --plan {file}\n"));
     }
     Ok(())
 }
@@ -192,7 +192,7 @@ fn write(file: &Path, plan: &Plan) -> Result<(), String> {
     std::fs::write(file, text + "\n").map_err(|e| format!("{}: {e}", file.display()))
 }
 
-fn say(text: &str) {
+fn print(text: &str) {
     // A reader who closed the pipe has read enough.
     let _ = io::stdout().write_all(text.as_bytes());
 }

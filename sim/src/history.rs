@@ -28,7 +28,7 @@ impl Trace {
         self.text.is_some()
     }
 
-    pub(crate) fn say(&mut self, t: u64, line: impl FnOnce() -> String) {
+    pub(crate) fn log_line(&mut self, t: u64, line: impl FnOnce() -> String) {
         if let Some(text) = &mut self.text {
             // A write to a String never fails.
             let _ = writeln!(text, "{:>6}.{:03}  {}", t / 1000, t % 1000, brief(&line()));

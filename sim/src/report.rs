@@ -14,9 +14,9 @@ use crate::plan::{OF_MEMORY, RECOVERIES, Spring, possible};
 pub const ENOUGH: u64 = 100;
 
 /// Returns the report as text: totals, a table of how often each fault struck at each effect, and the faults that
-/// struck there too seldom ([`ENOUGH`]). `first`: the first seed; `took`: the duration of the campaign.
-pub fn text(first: u64, sum: &Sum, took: Duration) -> String {
-    let seconds = took.as_secs_f64();
+/// struck there too seldom ([`ENOUGH`]). `first`: the first seed; `elapsed`: the duration of the campaign.
+pub fn text(first: u64, sum: &Sum, elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs_f64();
     let mut text = format!(
         "{} histories from seed {first} in {seconds:.1} s ({:.0}/s)\n  steps     {:>12}, median {} per history\n  \
          faults    {:>12}, median {} per history\n  scripts   {:>12}\n  outcomes  {:>12} committed\n\n",
@@ -104,14 +104,14 @@ fn rare(sum: &Sum) -> Vec<(&'static str, &'static str, u64)> {
     all.filter(|(_, _, count)| *count < ENOUGH).collect()
 }
 
-/// Returns the report as JSON. `first`: the first seed; `took`: the duration of the campaign.
-pub fn json(first: u64, sum: &Sum, took: Duration) -> Value {
+/// Returns the report as JSON. `first`: the first seed; `elapsed`: the duration of the campaign.
+pub fn json(first: u64, sum: &Sum, elapsed: Duration) -> Value {
     let hits =
         possible().map(|(effect, word)| json!({"effect": effect, "fault": word, "hits": hits(sum, effect, word)}));
     let failed = sum.failed.iter().map(|(plan, why)| json!({"seed": plan.seed, "violation": why.to_string()}));
     json!({
         "first_seed": first,
-        "seconds": took.as_secs_f64(),
+        "seconds": elapsed.as_secs_f64(),
         "histories": sum.histories,
         "steps": {"sum": sum.steps.sum(), "median": sum.steps.median()},
         "faults": {"sum": sum.injected.sum(), "median": sum.injected.median()},

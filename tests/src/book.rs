@@ -40,7 +40,7 @@ const COMMAND: Duration = Duration::from_secs(120);
 const SEEN: Duration = Duration::from_secs(120);
 
 /// Commands that change nothing, so that a test may repeat them until the output fits.
-const LOOKS: [&str; 13] = [
+const READ_ONLY: [&str; 13] = [
     "perilog ps",
     "perilog show",
     "perilog nodes",
@@ -132,7 +132,7 @@ fn typed(node: &Node, command: &str, expected: &[String]) -> Result<()> {
     let ask = || node.run_within(COMMAND, &["bash", "-c", &format!("exec 2>&1\n{command}")]);
     let good = |output: &Output| output.success() && fits(expected, &output.stdout);
     let wrong = |output: &Output| anyhow!("{}\n--- the page has\n{}", output, expected.join("\n"));
-    if !LOOKS.iter().any(|look| command.starts_with(look)) || changes(command) {
+    if !READ_ONLY.iter().any(|prefix| command.starts_with(prefix)) || changes(command) {
         let output = ask()?;
         show(&output);
         return if good(&output) { Ok(()) } else { Err(wrong(&output)) };

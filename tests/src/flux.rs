@@ -45,17 +45,17 @@ pub fn cluster(nodes: usize) -> ClusterBuilder {
     Cluster::builder(nodes)
 }
 
-/// Returns `true` if `said`, the output of `flux version`, names a version that the tests can use.
-fn is_enough(said: &str) -> bool {
-    let version = said.lines().find_map(|line| line.strip_prefix("commands:")).map(str::trim).unwrap_or_default();
+/// Returns `true` if `output`, the output of `flux version`, names a version that the tests can use.
+fn is_enough(output: &str) -> bool {
+    let version = output.lines().find_map(|line| line.strip_prefix("commands:")).map(str::trim).unwrap_or_default();
     let mut parts = version.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= OLDEST
 }
 
 /// Returns `true` if this machine has a Flux that the tests can use.
 pub fn is_here() -> bool {
-    let said = std::process::Command::new("flux").arg("version").output();
-    said.is_ok_and(|said| is_enough(&String::from_utf8_lossy(&said.stdout)))
+    let output = std::process::Command::new("flux").arg("version").output();
+    output.is_ok_and(|output| is_enough(&String::from_utf8_lossy(&output.stdout)))
 }
 
 /// An event of a job (RFC 18, RFC 21).
@@ -348,14 +348,14 @@ mod tests {
 
     #[test]
     fn a_flux_that_is_too_old_is_none() {
-        for (said, enough) in [
+        for (output, enough) in [
             ("commands:    \t\t0.88.0\nlibflux-core:\t\t0.88.0\n", true),
             ("commands: 0.73.0-5-gabc\n", true),
             ("commands: 0.72.0\n", false),
             ("commands: 1.0.0\n", true),
             ("", false),
         ] {
-            assert_eq!(is_enough(said), enough, "{said}");
+            assert_eq!(is_enough(output), enough, "{output}");
         }
     }
 }

@@ -273,7 +273,7 @@ impl Received {
         let mut faults = Vec::new();
         let all = handed.ranks();
         let whole: IdSet = all.keys().copied().collect();
-        let mut said: BTreeMap<u64, &Release> = BTreeMap::new();
+        let mut seen: BTreeMap<u64, &Release> = BTreeMap::new();
         let mut newest = 0;
         for release in self.releases.iter().filter(|release| release.job == job) {
             let number = release.sequence;
@@ -284,7 +284,7 @@ impl Received {
             let alike = |before: &&Release| {
                 before.ranks == release.ranks && before.r == release.r && before.last == release.last
             };
-            if said.insert(number, release).is_some_and(|before| !alike(&before)) {
+            if seen.insert(number, release).is_some_and(|before| !alike(&before)) {
                 faults.push(format!("sequence {number} was sent as two releases"));
             }
         }

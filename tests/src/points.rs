@@ -103,8 +103,8 @@ fn ensure_compiled_in(node: &Node) -> Result<()> {
         Some(found) => *found,
         None => {
             let daemons = ["/usr/sbin/perilog-agent", "/usr/sbin/perilog-controller"];
-            let look = |daemon| Ok::<_, anyhow::Error>(node.run(&["grep", "-qF", DIRECTORY, daemon])?.success());
-            *COMPILED_IN.get_or_init(|| daemons.into_iter().all(|daemon| matches!(look(daemon), Ok(true))))
+            let has_points = |daemon| Ok::<_, anyhow::Error>(node.run(&["grep", "-qF", DIRECTORY, daemon])?.success());
+            *COMPILED_IN.get_or_init(|| daemons.into_iter().all(|daemon| matches!(has_points(daemon), Ok(true))))
         }
     };
     ensure!(

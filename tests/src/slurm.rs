@@ -293,8 +293,8 @@ impl<'a> Slurm<'a> {
     pub fn start_slurmd(&self, rank: usize) -> Result<()> {
         let node = self.cluster.node(rank)?;
         node.systemctl(&["start", "slurmd"]).map(drop).with_context(|| {
-            let said = "journalctl --no-pager --lines=30 --output=short-precise --unit=slurmd";
-            node.sh(&format!("{said}; tail -n 30 /var/log/slurmd.log || true")).unwrap_or_default()
+            let output = "journalctl --no-pager --lines=30 --output=short-precise --unit=slurmd";
+            node.sh(&format!("{output}; tail -n 30 /var/log/slurmd.log || true")).unwrap_or_default()
         })
     }
 

@@ -60,7 +60,7 @@ fn in_systemctl_and_in_the_journal() -> Result<()> {
 /// without the unit's slice. `perilog logs` must show such lines, too.
 #[test]
 fn logs_of_a_script_that_ended_before_journald_read() -> Result<()> {
-    let cluster = Cluster::builder(1).script("prolog", "10-says", "echo not shown yet").boot()?;
+    let cluster = Cluster::builder(1).script("prolog", "10-print", "echo not shown yet").boot()?;
     let node = cluster.node(0)?;
     node.sh("systemctl kill --signal=STOP systemd-journald")?;
     let ran = cluster.perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
@@ -75,8 +75,8 @@ fn logs_of_a_script_that_ended_before_journald_read() -> Result<()> {
 /// common part, and printed every line again.
 #[test]
 fn logs_follow_prints_each_line_once() -> Result<()> {
-    let says = "seq -f 'line %g' 150\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nseq -f 'line %g' 151 160";
-    let cluster = Cluster::builder(1).script("prolog", "10-says", says).boot()?;
+    let lines = "seq -f 'line %g' 150\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nseq -f 'line %g' 151 160";
+    let cluster = Cluster::builder(1).script("prolog", "10-print", lines).boot()?;
     let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
     cluster.wait_begun("j", &[0])?;
     cluster.bed().wait_until("the first lines are in the journal", SOON, || {

@@ -61,10 +61,10 @@ fn linters_have_nothing_to_say() -> Result<()> {
     let home = tempfile::tempdir()?;
     let lint = ["ansible-lint", "--offline", "--nocolor", "--profile", "production", "perilog", "site.yml"];
     for command in [&lint[..], &["yamllint", "--strict", "."]] {
-        let said = Command::new(command[0]).args(&command[1..]).current_dir(&role).env("HOME", home.path()).output();
-        let said = said.with_context(|| format!("{}: apt-get install ansible-lint", command[0]))?;
-        let text = format!("{}{}", String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
-        ensure!(said.status.success(), "{command:?}: {text}");
+        let output = Command::new(command[0]).args(&command[1..]).current_dir(&role).env("HOME", home.path()).output();
+        let output = output.with_context(|| format!("{}: apt-get install ansible-lint", command[0]))?;
+        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        ensure!(output.status.success(), "{command:?}: {text}");
     }
     Ok(())
 }

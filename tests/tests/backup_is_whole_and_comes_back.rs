@@ -16,8 +16,8 @@ fn while_a_script_runs() -> Result<()> {
     cluster.wait_begun("j", &[0])?;
     let controller = cluster.controller()?;
     controller.sh("mkdir -m 700 /root/copy")?;
-    let said = cluster.perilog(&["controller", "backup", COPY])?.ok()?;
-    ensure!(said.contains(COPY) && said.contains(" bytes"), "{said}");
+    let output = cluster.perilog(&["controller", "backup", COPY])?.ok()?;
+    ensure!(output.contains(COPY) && output.contains(" bytes"), "{output}");
     ensure!(controller.sh("ls -A /root/copy")?.trim() == "controller.db", "one file, and nothing beside it");
     ensure!(controller.sh(&format!("stat -c %a {COPY}"))?.trim() == "600");
     ensure!(controller.sh("ls /var/lib/perilog")?.lines().all(|name| !name.ends_with("backup")), "left behind");
@@ -39,8 +39,8 @@ fn while_a_script_runs() -> Result<()> {
     ensure!(lines(&cluster.perilog(&["export", "--since", "1h"])?.ok()?) == lines(&asked));
     ensure!(cluster.perilog(&["export", "none"])?.code() != Some(0));
 
-    let said = cluster.perilog(&["controller", "restore", COPY])?.ok()?;
-    ensure!(said.contains("perilog ps --abandoned"), "{said}");
+    let output = cluster.perilog(&["controller", "restore", COPY])?.ok()?;
+    ensure!(output.contains("perilog ps --abandoned"), "{output}");
     cluster.wait_online()?;
     let listed = cluster.perilog(&["ps", "--abandoned"])?.ok()?;
     ensure!(listed.contains("perilog job finish j --attempt 0"), "{listed}");

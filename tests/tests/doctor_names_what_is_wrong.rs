@@ -46,8 +46,8 @@ fn what_is_broken_is_named_and_nothing_else() -> Result<()> {
             ("limits", "may open "),
         ] {
             let fits = |finding: &Value| {
-                let says = |key: &str, part: &str| finding[key].as_str().is_some_and(|text| text.contains(part));
-                says("about", about) && says("what", part) && finding["level"] == "ok"
+                let contains = |key: &str, part: &str| finding[key].as_str().is_some_and(|text| text.contains(part));
+                contains("about", about) && contains("what", part) && finding["level"] == "ok"
             };
             ensure!(
                 reported["findings"].as_array().is_some_and(|all| all.iter().any(fits)),

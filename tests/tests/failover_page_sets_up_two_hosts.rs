@@ -61,8 +61,8 @@ fn an_operator_who_follows_the_page_has_two_hosts() -> Result<()> {
     // doctor finds what differs, and what both hosts must not do.
     second.sh("echo 'retention = \"1d\"' >/etc/perilog/controller.d/other.toml")?;
     second.sh("systemctl enable perilog-controller.service 2>/dev/null")?;
-    let said = ends(second, "perilog doctor controller", 1)?;
-    contains(&said, &["other.toml is not on", "perilog-controller.service: enabled"])?;
+    let reply = ends(second, "perilog doctor controller", 1)?;
+    contains(&reply, &["other.toml is not on", "perilog-controller.service: enabled"])?;
     contains(&ends(first, "perilog doctor controller", 1)?, &["other.toml is on", "and not here"])?;
     second.sh("rm /etc/perilog/controller.d/other.toml; systemctl disable perilog-controller.service 2>/dev/null")?;
     // A change on one host reaches the other by the same command.

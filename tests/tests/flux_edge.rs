@@ -78,10 +78,10 @@ fn what_a_site_has_left_out_is_named() -> Result<()> {
     let flux = Flux::with_edge(&cluster, "")?;
     let node = flux.rank_0()?;
     let doctor = || Ok::<_, anyhow::Error>(cluster.perilog(&["doctor", "controller"])?.stdout);
-    let said = doctor()?;
+    let output = doctor()?;
     for part in ["perilog-hold.so is loaded\n", "perilog-hold.so is loaded when rank 0 starts again", "starts jobs as"]
     {
-        ensure!(said.contains(part), "no {part:?} in {said}");
+        ensure!(output.contains(part), "no {part:?} in {output}");
     }
     node.write_file("/etc/perilog/controller.d/edge.toml", "[edge]\ndrains = true\n")?;
     node.systemctl(&["restart", "perilog-controller"])?;
@@ -94,10 +94,10 @@ fn what_a_site_has_left_out_is_named() -> Result<()> {
     ensure!(doctor()?.contains("[edge] group is not set"), "{}", doctor()?);
     node.sh("sed -i '/perilog-hold/d' $(grep -rl perilog-hold /etc/flux/system /usr/local/etc/flux 2>/dev/null)")?;
     flux.ask(&["jobtap", "remove", "perilog-hold.so"])?;
-    let said = doctor()?;
+    let output = doctor()?;
     for part in ["perilog-hold.so is not loaded", "does not load perilog-hold.so", "flux jobtap load /usr/lib/perilog"]
     {
-        ensure!(said.contains(part), "no {part:?} in {said}");
+        ensure!(output.contains(part), "no {part:?} in {output}");
     }
     Ok(())
 }
@@ -325,10 +325,10 @@ fn a_straggler_in_the_prolog_does_not_hold_the_job() -> Result<()> {
     let job = flux.submit(2, &["--setattr=perilog.tolerate=1"], &["true"])?;
     let finish = flux.wait_event(&job, "finish")?;
     ensure!(finish.context["status"] == 0, "{finish:?}");
-    let lives = |run: &perilog_tests::ledger::Run| run.node == "n1" && run.ended.is_none();
+    let is_alive = |run: &perilog_tests::ledger::Run| run.node == "n1" && run.ended.is_none();
     let ledger = cluster.ledger()?;
     let of_job = ledger.of_job(&flux::plain(&job));
-    ensure!(of_job.iter().any(|(key, run)| key.action == "prolog" && lives(run)), "{ledger:?}");
+    ensure!(of_job.iter().any(|(key, run)| key.action == "prolog" && is_alive(run)), "{ledger:?}");
     let shown = cluster.perilog(&["ps"])?.ok()?;
     ensure!(shown.contains("it goes on, and its task is over: timeout") && shown.contains("n1"), "{shown}");
     let reported = flux.exception(&job, "node-failure")?.context;

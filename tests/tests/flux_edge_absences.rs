@@ -9,7 +9,7 @@ const ONCE: [(&str, &[u32], &[i32]); 2] = [("prolog", BOTH, &[]), ("epilog", BOT
 /// Script of a user's process that ignores SIGTERM. As a sign of life it keeps writing the time, by the ledger's clock,
 /// to /tmp/alive.
 const STUBBORN: &str = "trap '' TERM\nwhile :; do cut -d' ' -f1 /proc/uptime >>/tmp/alive; sleep 0.05; done";
-const UNTIL_TOLD: [&str; 3] = ["sh", "-c", "while [ ! -e /tmp/end ]; do sleep 0.05; done"];
+const UNTIL_ENDED: [&str; 3] = ["sh", "-c", "while [ ! -e /tmp/end ]; do sleep 0.05; done"];
 
 /// A user cancels a job whose processes ignore SIGTERM. The job enters its epilog at once, and Flux kills the processes
 /// seconds later. perilog's epilog waits for their end.
@@ -66,7 +66,7 @@ fn a_prolog_is_finished_when_the_brokers_of_its_nodes_are_back() -> Result<()> {
 fn a_clean_stop_of_flux_leaves_no_epilog_out() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
     let flux = Flux::with_edge(&cluster, "")?;
-    let job = flux.submit(2, &[], &UNTIL_TOLD)?;
+    let job = flux.submit(2, &[], &UNTIL_ENDED)?;
     flux.wait_event(&job, "start")?;
     flux.rank_0()?.run_within(LONG, &["systemctl", "restart", "flux"])?.ok()?;
     flux.wait_up()?;
@@ -94,7 +94,7 @@ fn a_job_lost_by_flux_is_cleaned_up_before_the_next() -> Result<()> {
     rank_0.sh("cp -a /var/lib/flux /root/flux && systemctl daemon-reload")?;
     rank_0.systemctl(&["start", "flux"])?;
     flux.wait_up()?;
-    let lost = flux.submit(2, &[], &UNTIL_TOLD)?;
+    let lost = flux.submit(2, &[], &UNTIL_ENDED)?;
     flux.wait_event(&lost, "start")?;
     flux.hold("epilog")?;
     rank_0.sh("touch /root/back")?;
@@ -112,10 +112,10 @@ fn a_job_lost_by_flux_is_cleaned_up_before_the_next() -> Result<()> {
     let ledger = cluster.ledger()?;
     for node in cluster.nodes() {
         // Flux tells nothing of the lost job, and its epilog has its variables all the same.
-        let (id, said) = (flux::plain(&lost), node.read_file("/var/lib/ledger/flux")?);
-        let epilogs = said.lines().filter(|line| line.starts_with(&format!("epilog {id} ")));
+        let (id, output) = (flux::plain(&lost), node.read_file("/var/lib/ledger/flux")?);
+        let epilogs = output.lines().filter(|line| line.starts_with(&format!("epilog {id} ")));
         let has_all = |line: &str| line.split_whitespace().count() == 5 && line.contains(" 64001 ");
-        ensure!(epilogs.clone().count() > 0 && epilogs.clone().all(has_all), "{}: {said}", node.name());
+        ensure!(epilogs.clone().count() > 0 && epilogs.clone().all(has_all), "{}: {output}", node.name());
         let at = |job: &str, action: &str| {
             let of_job = ledger.of_job(&flux::plain(job));
             let run = of_job.iter().find(|(key, run)| key.action == action && run.node == node.name());
@@ -134,14 +134,14 @@ fn a_job_lost_by_flux_is_cleaned_up_before_the_next() -> Result<()> {
 fn a_restored_store_gets_its_jobs_from_the_edge() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
     let flux = Flux::with_edge(&cluster, "")?;
-    let says = |arguments: &[&str]| cluster.perilog(arguments)?.ok();
+    let perilog = |arguments: &[&str]| cluster.perilog(arguments)?.ok();
     flux.hold("prolog")?;
-    let job = flux.submit(2, &[], &UNTIL_TOLD)?;
+    let job = flux.submit(2, &[], &UNTIL_ENDED)?;
     flux.wait_begun(&job, "prolog", BOTH)?;
-    says(&["controller", "backup", "/root/copy.db"])?;
+    perilog(&["controller", "backup", "/root/copy.db"])?;
     flux.release_scripts("prolog")?;
     flux.wait_event(&job, "start")?;
-    says(&["controller", "restore", "/root/copy.db"])?;
+    perilog(&["controller", "restore", "/root/copy.db"])?;
     flux.wait("nothing is abandoned", |_| {
         let listed = cluster.perilog(&["ps", "--abandoned"])?;
         Ok(listed.stdout.contains("nothing is abandoned"))

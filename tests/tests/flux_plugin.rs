@@ -105,7 +105,7 @@ fn bad_terms_are_refused_at_submit() -> Result<()> {
     let cluster = flux::cluster(1).boot()?;
     let flux = Flux::start(&cluster, "[perilog]\nmax-tolerate = 2\nmax-tolerate-check = { lustre = \"10%\" }\n")?;
     let count = "expected a number of ranks, or a percentage such as 10%, not";
-    for (term, said) in [
+    for (term, text) in [
         ("tolerate=abc", format!("perilog.tolerate: {count} \"abc\"")),
         ("tolerate=3", "perilog.tolerate: 3 is more than this site allows: 2".into()),
         ("tolerate-check.lustre=11%", "perilog.tolerate-check.lustre: 11% is more than this site allows: 10%".into()),
@@ -114,7 +114,7 @@ fn bad_terms_are_refused_at_submit() -> Result<()> {
         ("tolarate=1", "perilog: unknown: tolarate; there are tolerate, keep and tolerate-check.NAME".into()),
     ] {
         let output = flux.try_submit(1, &[&format!("--setattr=perilog.{term}")], &["true"])?;
-        ensure!(output.code() != Some(0) && output.stderr.contains(&said), "{term}: {output:?}");
+        ensure!(output.code() != Some(0) && output.stderr.contains(&text), "{term}: {output:?}");
     }
     let good = ["--setattr=perilog.tolerate=2", "--setattr=perilog.tolerate-check.lustre=10%"];
     flux.submit(1, &good, &["true"])?;

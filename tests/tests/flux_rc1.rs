@@ -43,12 +43,12 @@ fn a_batch_job_drains_the_node_that_its_prolog_found() -> Result<()> {
     flux.lustre_fails(1)?;
     let job = submit(&flux, BATCH, &["--setattr=perilog.tolerate=1"])?;
     flux.wait_clean(&job)?;
-    let said = |file: &str| cluster.node(0)?.read_file(file);
-    let output = said("/tmp/output").unwrap_or_default();
+    let text = |file: &str| cluster.node(0)?.read_file(file);
+    let output = text("/tmp/output").unwrap_or_default();
     ensure!(flux.result(&job)? == "COMPLETED", "{output}{:#?}", flux.events(&job)?);
-    ensure!(said("/tmp/drained")?.trim() == "n1 perilog: lustre: /p/lustre1 is not mounted", "{output}");
-    ensure!(said("/tmp/ran")?.trim() == "n0", "{output}");
-    ensure!(said("/tmp/after")?.trim().is_empty(), "its user may undrain: {output}");
+    ensure!(text("/tmp/drained")?.trim() == "n1 perilog: lustre: /p/lustre1 is not mounted", "{output}");
+    ensure!(text("/tmp/ran")?.trim() == "n0", "{output}");
+    ensure!(text("/tmp/after")?.trim().is_empty(), "its user may undrain: {output}");
     flux.assert_once(&job, &[("prolog", &[0, 1], &[]), ("epilog", &[0, 1], &[])])
 }
 
@@ -66,14 +66,14 @@ fn a_running_batch_job_drains_a_node_that_goes_bad() -> Result<()> {
     cluster.node(0)?.write_file("/run/gone", "")?;
     cluster.perilog(&["run", "check", "--job", &flux::plain(&job)])?.ok()?;
     flux.wait_clean(&job)?;
-    let said = |file: &str| cluster.node(0)?.read_file(file);
-    let output = said("/tmp/output").unwrap_or_default();
+    let text = |file: &str| cluster.node(0)?.read_file(file);
+    let output = text("/tmp/output").unwrap_or_default();
     ensure!(flux.result(&job)? == "COMPLETED", "{output}{:#?}", flux.events(&job)?);
-    ensure!(said("/tmp/before")?.trim() == "n1", "{output}");
-    ensure!(said("/tmp/drained")?.trim() == "n0 perilog: gpu: gpu0 is gone", "{output}");
-    ensure!(said("/tmp/ran")?.trim() == "n1", "{output}");
+    ensure!(text("/tmp/before")?.trim() == "n1", "{output}");
+    ensure!(text("/tmp/drained")?.trim() == "n0 perilog: gpu: gpu0 is gone", "{output}");
+    ensure!(text("/tmp/ran")?.trim() == "n1", "{output}");
     // The follower skips what the script drained at the start: else n1 has a second drain, before that of n0.
-    let log = said("/tmp/log")?;
+    let log = text("/tmp/log")?;
     let events: Vec<flux::Event> = log.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     let drains = events.iter().filter(|event| event.name == "drain");
     let drains: Vec<_> = drains.map(|event| event.context["nodelist"].as_str().unwrap_or_default()).collect();
@@ -100,10 +100,10 @@ fn a_batch_job_begins_with_its_failed_nodes_drained() -> Result<()> {
     ensure!(posted.errnum == 0, "{posted:?}");
     ensure!(flux.finish(&job, "prolog", 0)?.errnum == 0, "the prolog is open");
     flux.wait_event(&job, "finish")?;
-    let said = |file: &str| cluster.node(0)?.read_file(file);
-    let output = said("/tmp/output").unwrap_or_default();
-    ensure!(said("/tmp/drained")?.trim() == "n1 perilog: lustre: /p/lustre1 is not mounted", "{output}");
-    ensure!(said("/tmp/ran")?.trim() == "n0", "{output}");
-    ensure!(said("/tmp/after")?.trim().is_empty(), "its user may undrain: {output}");
+    let text = |file: &str| cluster.node(0)?.read_file(file);
+    let output = text("/tmp/output").unwrap_or_default();
+    ensure!(text("/tmp/drained")?.trim() == "n1 perilog: lustre: /p/lustre1 is not mounted", "{output}");
+    ensure!(text("/tmp/ran")?.trim() == "n0", "{output}");
+    ensure!(text("/tmp/after")?.trim().is_empty(), "its user may undrain: {output}");
     Ok(())
 }

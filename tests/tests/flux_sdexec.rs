@@ -22,9 +22,9 @@ fn epilog_waits(strike: impl Fn(&Flux<'_>, &Node, &str) -> Result<()>) -> Result
     let job = flux.submit(2, &[], &["sh", "-c", STUBBORN])?;
     flux.wait_alive()?;
     strike(&flux, n1, &job)?;
-    let said = || n1.sh("journalctl --no-pager -o cat -u flux");
+    let output = || n1.sh("journalctl --no-pager -o cat -u flux");
     // An edge that waits for brokers alone goes on from here.
-    flux.wait("Flux says that a unit of the job lives", |_| Ok(said()?.contains("needs cleanup")))?;
+    flux.wait("Flux says that a unit of the job lives", |_| Ok(output()?.contains("needs cleanup")))?;
     let unit = format!("-{}.service", flux::plain(&job));
     let status = || flux.edge_status();
     flux.wait("the edge says what it waits for", |_| Ok(status()?.contains(&unit) && status()?.contains("n1")))

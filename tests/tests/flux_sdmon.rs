@@ -23,14 +23,14 @@ fn a_node_with_a_live_epilog_stays_offline() -> Result<()> {
     ensure!(marker(n1)?.trim() == "active" && marker(n0)?.trim() == "active", "it is not active under an epilog");
     flux.stop_edge()?;
     flux.kill_broker(n1)?;
-    let said = || n1.sh("journalctl --no-pager -o cat -u flux");
+    let output = || n1.sh("journalctl --no-pager -o cat -u flux");
     flux.wait("Flux says why the node is offline", |_| {
-        Ok(said()?.contains("flux-epilog-perilog.service needs cleanup - resources are offline"))
+        Ok(output()?.contains("flux-epilog-perilog.service needs cleanup - resources are offline"))
     })?;
-    ensure!(flux.online()? == "2", "the node with a live epilog is online: {}", said()?);
+    ensure!(flux.online()? == "2", "the node with a live epilog is online: {}", output()?);
     flux.release_scripts("epilog")?;
     flux.wait_up()?;
-    ensure!(said()?.contains("cleanup complete - resources are online"), "{}", said()?);
+    ensure!(output()?.contains("cleanup complete - resources are online"), "{}", output()?);
     flux.start_edge()?;
     flux.wait_edge()?;
     flux.wait_clean(&job)?;

@@ -17,7 +17,7 @@ fn hook(node: &Node, kind: &str, job: &str, more: &[&str]) -> Result<Running> {
     node.spawn(&[&shell, &[&job, "SLURM_JOB_UID=64001", "perilog", "hook", kind][..], more].concat())
 }
 
-fn says(cluster: &Cluster, running: &mut Running, text: &str) -> Result<()> {
+fn wait_stderr(cluster: &Cluster, running: &mut Running, text: &str) -> Result<()> {
     cluster.bed().wait_until(&format!("the hook says {text:?}"), SOON, || Ok(running.output()?.stderr.contains(text)))
 }
 
@@ -31,13 +31,13 @@ fn an_agent_that_is_away_is_waited_for_and_not_for_ever() -> Result<()> {
     cluster.kill_agent(0)?;
     let mut short = hook(node, "slurm-prolog", "4", &["--patience", "300ms"])?;
     ensure!(cluster.wait_end(&mut short)? == 7, "{}", short.output()?);
-    says(
+    wait_stderr(
         &cluster,
         &mut short,
         "prolog of 4: the agent was away for 300ms; nothing was begun, as far as is known here",
     )?;
     let mut patient = hook(node, "slurm-prolog", "5", &[])?;
-    says(&cluster, &mut patient, "waiting for it, at most 2m")?;
+    wait_stderr(&cluster, &mut patient, "waiting for it, at most 2m")?;
     cluster.start_agent(0)?;
     cluster.wait_action_begun("5", "prolog", &[0])?;
     // An epilog without a prolog on this host. After the epilog's end, the host would count the next call as the next
@@ -52,13 +52,13 @@ fn an_agent_that_is_away_is_waited_for_and_not_for_ever() -> Result<()> {
     cluster.wait_scripts_ended("6", &[0])?;
     cluster.start_agent(0)?;
     ensure!(cluster.wait_end(&mut patient)? == 37, "{}", patient.output()?);
-    says(&cluster, &mut patient, "prolog of 5: failed (exit 37)")?;
+    wait_stderr(&cluster, &mut patient, "prolog of 5: failed (exit 37)")?;
     ensure!(cluster.wait_end(&mut epilog)? == 0, "{}", epilog.output()?);
     ensure!(cluster.runs("6")?.len() == 1, "{:?}", cluster.runs("6")?);
     // A second call, long after the end.
     let mut again = hook(node, "slurm-prolog", "5", &[])?;
     ensure!(cluster.wait_end(&mut again)? == 37, "{}", again.output()?);
-    says(&cluster, &mut again, "prolog of 5 ended before: failed (exit 37); it is not run again")?;
+    wait_stderr(&cluster, &mut again, "prolog of 5 ended before: failed (exit 37); it is not run again")?;
     ensure!(cluster.runs("5")?.len() == 1 && cluster.runs("4")?.is_empty(), "{:?}", cluster.runs("5")?);
     Ok(())
 }
@@ -74,19 +74,19 @@ fn a_stopped_hook_stops_its_scripts_and_a_killed_one_does_not() -> Result<()> {
     cluster.wait_action_begun("5", "epilog", &[0])?;
     killed.kill()?;
     let mut next = hook(node, "slurm-epilog", "5", &[])?;
-    says(&cluster, &mut next, "epilog of 5 is there already: attached to")?;
+    wait_stderr(&cluster, &mut next, "epilog of 5 is there already: attached to")?;
     cluster.kill_agent(0)?;
-    says(&cluster, &mut next, "waiting for it")?;
+    wait_stderr(&cluster, &mut next, "waiting for it")?;
     node.sh("kill -TERM $(cat /root/pid)")?;
-    says(&cluster, &mut next, "cannot ask it to stop")?;
+    wait_stderr(&cluster, &mut next, "cannot ask it to stop")?;
     cluster.start_agent(0)?;
-    says(&cluster, &mut next, "asked to stop; waiting until its scripts have")?;
+    wait_stderr(&cluster, &mut next, "asked to stop; waiting until its scripts have")?;
     let code = cluster.wait_end(&mut next)?;
     ensure!(code == 143, "{code}: {}", next.output()?);
-    says(&cluster, &mut next, "epilog of 5: cancelled")?;
+    wait_stderr(&cluster, &mut next, "epilog of 5: cancelled")?;
     ensure!(cluster.runs("5")?.len() == 1, "{:?}", cluster.runs("5")?);
     // The node refuses an unknown action, and lists the known actions.
     let mut refused = hook(node, "slurm-prolog", "6", &["--action", "check"])?;
     ensure!(cluster.wait_end(&mut refused)? == 5, "{}", refused.output()?);
-    says(&cluster, &mut refused, "action check is not configured on this node; configured: epilog, prolog")
+    wait_stderr(&cluster, &mut refused, "action check is not configured on this node; configured: epilog, prolog")
 }

@@ -70,8 +70,8 @@ fn three_hosts_from_nothing_to_a_line_of_a_prolog_and_back() -> Result<()> {
     }
     is_unchanged(ctl, &before[0], "a dry run")?;
 
-    let said = init(ctl, set_up)?;
-    let printed = said.ok()?;
+    let output = init(ctl, set_up)?;
+    let printed = output.ok()?;
     println!("{printed}");
     let typed = lines(&printed);
     ensure!(typed.len() == 2, "{printed}");
@@ -156,8 +156,8 @@ fn a_conflict_or_a_wrong_token_changes_nothing() -> Result<()> {
     let (ctl, n0) = (bed.node("ctl")?, bed.node("n0")?);
     let refused = |node: &Node, arguments: &str, code: i32, part: &str| -> Result<()> {
         let before = tree(node)?;
-        let said = init(node, arguments)?;
-        ensure!(said.code() == Some(code) && said.stderr.contains(part), "{code} {part:?}: {said}");
+        let output = init(node, arguments)?;
+        ensure!(output.code() == Some(code) && output.stderr.contains(part), "{code} {part:?}: {output}");
         is_unchanged(node, &before, arguments)
     };
     refused(ctl, "controller", 2, "missing key `cluster`")?;
@@ -226,8 +226,8 @@ fn munge_needs_no_token_and_the_site_s_authority_signs() -> Result<()> {
     ensure!(printed.contains("/root/site: an authority") && !printed.contains("make an authority"), "{printed}");
     ensure!(!printed.contains("--token"), "{printed}");
     let line = printed.lines().find_map(|line| line.trim().strip_prefix("perilog init ")).context("a line")?;
-    let said = init(n0, line)?.ok()?;
-    ensure!(said.contains("by munge") && said.contains("n0 is online"), "{said}");
+    let output = init(n0, line)?.ok()?;
+    ensure!(output.contains("by munge") && output.contains("n0 is online"), "{output}");
     let reported = init(ctl, "undo --authority")?.ok()?;
     ensure!(ctl.sh("ls /root/site")?.contains("ca-key.pem"), "init has not made it: {reported}");
     Ok(())

@@ -76,9 +76,9 @@ fn by_the_runner_whose_start_was_on_the_way_for_long() -> Result<()> {
     cluster.wait_end(&mut run)?;
     assert_eq!(cluster.outcome("late", "prolog", 0)?.1, "refused (it is too late to begin)");
     // The runner noticed the late start.
-    let said = "journalctl --sync; journalctl --no-pager -o cat --unit='perilog-task-prolog-late-0-*'";
-    let said = cluster.node(0)?.sh(said)?;
-    ensure!(said.contains("this start is no longer wanted"), "{said}");
+    let output = "journalctl --sync; journalctl --no-pager -o cat --unit='perilog-task-prolog-late-0-*'";
+    let output = cluster.node(0)?.sh(output)?;
+    ensure!(output.contains("this start is no longer wanted"), "{output}");
     assert_nothing_ran(&cluster)
 }
 

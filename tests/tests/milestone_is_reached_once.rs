@@ -8,7 +8,7 @@ use perilog_tests::Cluster;
 const GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done";
 
 #[test]
-fn a_waiter_is_answered_when_all_ranks_have_said_it() -> Result<()> {
+fn a_waiter_is_answered_when_all_ranks_have_reported_it() -> Result<()> {
     // n0 reports at once, n1 at a gate; both go on to another gate.
     let epilog = format!(
         "if [ \"$(hostname)\" = n0 ]; then perilog-report milestone data-out || exit 9; fi\n{GATE}\n\

@@ -171,8 +171,8 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
 
     // A purge removes the store, but keeps the authority that enrolled n1. Regression test: without the authority, all
     // enrolled nodes were locked out.
-    let said = controller.apt(&["purge", "perilog-controller"])?.ok()?;
-    ensure!(said.contains("/var/lib/perilog/enroll is kept"), "it does not say what it left: {said}");
+    let output = controller.apt(&["purge", "perilog-controller"])?.ok()?;
+    ensure!(output.contains("/var/lib/perilog/enroll is kept"), "it does not say what it left: {output}");
     assert_eq!(controller.sh("ls /var/lib/perilog")?, "enroll");
     controller.install(Release::Current, &["perilog-controller"])?;
     start_controller(controller)?;
@@ -251,15 +251,18 @@ fn removal_leaves_scripts_alone_and_purge_leaves_nothing() -> Result<()> {
     let units = running(node)?;
     let unit = units.first().context("a unit that runs")?;
 
-    let said = node.apt(&["remove", "perilog-agent"])?.ok()?;
-    ensure!(said.contains("go on without it") && said.contains(unit.as_str()), "it does not say what goes on: {said}");
+    let output = node.apt(&["remove", "perilog-agent"])?.ok()?;
+    ensure!(
+        output.contains("go on without it") && output.contains(unit.as_str()),
+        "it does not say what goes on: {output}"
+    );
     ensure!(!node.run(&["test", "-e", "/usr/sbin/perilog-agent"])?.success(), "it is there");
     assert_eq!(running(node)?, units);
     // `perilog` tells a node by the agent's socket, which must be gone.
     ensure!(!node.run(&["test", "-e", "/run/perilog/agent.sock"])?.success(), "its socket is there");
-    let said = node.apt(&["purge", "perilog-agent"])?.ok()?;
+    let output = node.apt(&["purge", "perilog-agent"])?.ok()?;
     for left in ["/run/perilog is left", "the node's key is kept, in /etc/perilog/tls"] {
-        ensure!(said.contains(left), "it does not say that {left}: {said}");
+        ensure!(output.contains(left), "it does not say that {left}: {output}");
     }
     ensure!(cluster.runs("j")?.iter().all(|(_, run)| run.ended.is_none()), "the script was ended");
     cluster.open_gates()?;
@@ -312,9 +315,9 @@ fn the_package_for_flux_comes_and_goes() -> Result<()> {
     // Rank 0 does not start again without the plugin's file. So the purge shows the line that loads the file.
     let line = "plugins = [ { load = \"/usr/lib/perilog/perilog-hold.so\" } ]";
     node.write_file("/etc/flux/system/conf.d/site.toml", format!("[job-manager]\n{line}\n"))?;
-    let said = node.apt(&["purge", "perilog-flux"])?.ok()?;
-    ensure!(said.contains(&format!("/etc/flux/system/conf.d/site.toml:2:{line}")), "no line is named: {said}");
-    ensure!(said.contains("flux jobtap remove perilog-hold.so"), "what to type is not said: {said}");
+    let output = node.apt(&["purge", "perilog-flux"])?.ok()?;
+    ensure!(output.contains(&format!("/etc/flux/system/conf.d/site.toml:2:{line}")), "no line is named: {output}");
+    ensure!(output.contains("flux jobtap remove perilog-hold.so"), "what to type is not said: {output}");
     let left = ours()?;
     ensure!(left == before, "it had\n{before}\nand has still\n{left}");
     Ok(())
@@ -328,11 +331,11 @@ fn init_sets_up_a_cluster_of_packages() -> Result<()> {
     let (ctl, nodes) = (bed.node("ctl")?, [bed.node("n0")?, bed.node("n1")?]);
     let watch = Stopwatch::start();
     let mut typed = 0;
-    let said = ctl.install(Release::Current, &["perilog", "perilog-controller"])?;
-    ensure!(said.contains("to set the controller up: perilog init controller --cluster NAME"), "{said}");
+    let output = ctl.install(Release::Current, &["perilog", "perilog-controller"])?;
+    ensure!(output.contains("to set the controller up: perilog init controller --cluster NAME"), "{output}");
     for node in nodes {
-        let said = node.install(Release::Current, &["perilog", "perilog-agent"])?;
-        ensure!(said.contains("type the line that `perilog init controller` prints for it"), "{said}");
+        let output = node.install(Release::Current, &["perilog", "perilog-agent"])?;
+        ensure!(output.contains("type the line that `perilog init controller` prints for it"), "{output}");
     }
     typed += 1 + nodes.len();
     let installed = watch.elapsed();
@@ -345,9 +348,9 @@ fn init_sets_up_a_cluster_of_packages() -> Result<()> {
         typed += 1;
     }
     ctl.sh("perilog run prolog --job first --nodes 'n[0-1]'")?;
-    let said = ctl.sh("perilog logs first")?;
+    let output = ctl.sh("perilog logs first")?;
     typed += 2;
-    assert_eq!(said.matches("hello, job first").count(), 2, "{said}");
+    assert_eq!(output.matches("hello, job first").count(), 2, "{output}");
     println!("{typed} commands on 3 hosts, {:?}, of which packages {installed:?}", watch.elapsed());
     for node in nodes.into_iter().chain([ctl]) {
         node.sh("perilog init undo")?;

@@ -23,13 +23,13 @@ fn the_module_and_its_test_are_strictly_typed() -> Result<()> {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python");
     // No cache of earlier runs, which could go stale.
     let strict = ["--strict", "--python-version=3.9", "--cache-dir=/dev/null", "perilog", "tests/on_a_node.py"];
-    let said = Command::new("mypy").args(strict).current_dir(python).output();
-    let said = said.context("mypy: apt-get install mypy")?;
+    let output = Command::new("mypy").args(strict).current_dir(python).output();
+    let output = output.context("mypy: apt-get install mypy")?;
     ensure!(
-        said.status.success(),
+        output.status.success(),
         "{}{}",
-        String::from_utf8_lossy(&said.stdout),
-        String::from_utf8_lossy(&said.stderr)
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
     );
     Ok(())
 }

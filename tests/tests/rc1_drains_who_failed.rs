@@ -42,7 +42,7 @@ fn the_instance_of_a_job_begins_with_its_failed_nodes_drained() -> Result<()> {
     cluster.perilog(&["run", "prolog", "--job", "f2mKAgF7"])?.ok()?;
     // environment -> exit status, drained, message
     let job = "FLUX_ENCLOSING_ID=f2mKAgF7";
-    for (environment, status, drained, says) in [
+    for (environment, status, drained, part) in [
         (&[job][..], 0, true, "drained n1"),
         (&["FLUX_ENCLOSING_ID=ƒ2mKAgF7"], 0, true, "drained n1"),
         (&[], 0, false, ""),
@@ -62,7 +62,7 @@ fn the_instance_of_a_job_begins_with_its_failed_nodes_drained() -> Result<()> {
         let expected = if drained { DRAINED } else { "" };
         ensure!(output.code() == Some(status) && reported.trim() == expected, "{environment:?}: {reported:?} {output}");
         ensure!(
-            output.stderr.contains(says) && says.is_empty() == output.stderr.is_empty(),
+            output.stderr.contains(part) && part.is_empty() == output.stderr.is_empty(),
             "{environment:?}: {output}"
         );
     }

@@ -17,41 +17,41 @@ fn an_epilog_that_ran_since_does_not_run_beside_another_job() -> Result<()> {
         Cluster::builder(2).script("epilog", "10-clean", "exit 0").script("prolog", "10-mount", "exit 0").build()?;
     cluster.stay_down()?;
     cluster.boot()?;
-    let says = |arguments: &[&str]| cluster.perilog(arguments)?.ok();
+    let perilog = |arguments: &[&str]| cluster.perilog(arguments)?.ok();
     // An epilog waits for the epilog's node.
-    says(&["job", "add", "P", "--nodes", "n[0-1]"])?;
+    perilog(&["job", "add", "P", "--nodes", "n[0-1]"])?;
     cluster.kill_agent(1)?;
-    says(&["job", "finish", "P"])?;
+    perilog(&["job", "finish", "P"])?;
     cluster.wait_action_begun("P", "epilog", &[0])?;
-    says(&["controller", "backup", COPY])?;
+    perilog(&["controller", "backup", COPY])?;
     // The epilog runs, the node reboots, and another job gets the node.
     cluster.start_agent(1)?;
-    says(&["wait", "P", "--for", "clean"])?;
+    perilog(&["wait", "P", "--for", "clean"])?;
     ensure!(epilogs(&cluster, "P")? == 2);
     cluster.node(1)?.reboot()?;
     cluster.wait_online()?;
-    says(&["job", "add", "Q", "--nodes", "n[0-1]"])?;
-    says(&["run", "prolog", "--job", "Q"])?;
+    perilog(&["job", "add", "Q", "--nodes", "n[0-1]"])?;
+    perilog(&["run", "prolog", "--job", "Q"])?;
 
-    let said = says(&["controller", "restore", COPY])?;
-    ensure!(said.contains("perilog ps --abandoned"), "{said}");
+    let output = perilog(&["controller", "restore", COPY])?;
+    ensure!(output.contains("perilog ps --abandoned"), "{output}");
     cluster.wait_online()?;
-    let status = says(&["status"])?;
+    let status = perilog(&["status"])?;
     ensure!(status.contains("attempt is abandoned") || status.contains("attempts are abandoned"), "{status}");
     // The resource manager requests Q again: the finished prolog of Q does not run again.
-    says(&["job", "add", "Q", "--nodes", "n[0-1]"])?;
-    says(&["run", "prolog", "--job", "Q"])?;
+    perilog(&["job", "add", "Q", "--nodes", "n[0-1]"])?;
+    perilog(&["run", "prolog", "--job", "Q"])?;
     ensure!(cluster.runs("Q")?.len() == 2, "the prolog of Q ran twice");
-    let listed = says(&["ps", "--abandoned"])?;
+    let listed = perilog(&["ps", "--abandoned"])?;
     let command = "perilog job finish P --attempt 0";
     ensure!(listed.lines().any(|line| line.starts_with("P ") && line.contains(command)), "{listed}");
-    says(&["job", "finish", "P", "--attempt", "0"])?;
-    ensure!(says(&["ps", "--abandoned"])?.contains("nothing is abandoned"));
-    says(&["job", "finish", "Q"])?;
-    says(&["wait", "Q", "--for", "clean"])?;
+    perilog(&["job", "finish", "P", "--attempt", "0"])?;
+    ensure!(perilog(&["ps", "--abandoned"])?.contains("nothing is abandoned"));
+    perilog(&["job", "finish", "Q"])?;
+    perilog(&["wait", "Q", "--for", "clean"])?;
     // By now, any unfinished work would have run.
     ensure!(epilogs(&cluster, "P")? == 2, "the epilog of P ran a second time");
-    let released = says(&["events", "P"])?;
+    let released = perilog(&["events", "P"])?;
     ensure!(!released.contains("released:"), "{released}");
     Ok(())
 }

@@ -171,8 +171,8 @@ fn they_install_upgrade_and_go() -> Result<()> {
     ensure!(node.read_file("/tmp/el/etc/perilog/agent.toml")?.ends_with("# edited\n"), "an upgrade replaced it");
     let line = "[{load = \"/usr/lib/perilog/perilog-hold.so\"}]";
     node.write_file("/tmp/el/etc/flux/site.toml", format!("job-manager.plugins = {line}\n"))?;
-    let said = rpm(node, "-e perilog perilog-agent perilog-controller perilog-flux")?;
-    ensure!(said.contains(line) && said.contains("flux jobtap remove perilog-hold.so"), "{said}");
+    let output = rpm(node, "-e perilog perilog-agent perilog-controller perilog-flux")?;
+    ensure!(output.contains(line) && output.contains("flux jobtap remove perilog-hold.so"), "{output}");
     // Flux has a plugin of the same name.
     let left = node.sh(
         "cd /tmp/el && find usr/sbin usr/libexec usr/lib usr/bin etc var -path '*perilog*' -not -path 'var/lib/rpm/*' \

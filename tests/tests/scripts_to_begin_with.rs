@@ -50,8 +50,8 @@ fn start(node: &Node, unit: &str, ids: &str, command: &str) -> Result<()> {
     })
 }
 
-fn ensure_ok(output: &Output, says: &str) -> Result<()> {
-    ensure!(output.success() && output.stdout.contains(says), "no {says:?}: {output}");
+fn ensure_ok(output: &Output, part: &str) -> Result<()> {
+    ensure!(output.success() && output.stdout.contains(part), "no {part:?}: {output}");
     Ok(())
 }
 
@@ -63,9 +63,9 @@ fn ensure_tolerable(output: &Output, checks: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn ensure_failed(output: &Output, says: &str) -> Result<()> {
+fn ensure_failed(output: &Output, part: &str) -> Result<()> {
     let failed = output.stdout.lines().any(|line| line.starts_with("failed (exit 1) after "));
-    ensure!(failed && output.stdout.contains(says) && output.code() == Some(1), "no {says:?}: {output}");
+    ensure!(failed && output.stdout.contains(part) && output.code() == Some(1), "no {part:?}: {output}");
     Ok(())
 }
 
@@ -81,13 +81,13 @@ fn shellcheck_has_nothing_to_say() -> Result<()> {
     let names = std::fs::read_dir(scripts)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
     ensure!(names.len() >= 7, "{names:?}");
     // shellcheck must ignore this machine's configuration of it.
-    let said = Command::new("shellcheck").args(["--norc", "--shell=sh"]).args(&names).output();
-    let said = said.context("shellcheck: apt-get install shellcheck")?;
+    let text = Command::new("shellcheck").args(["--norc", "--shell=sh"]).args(&names).output();
+    let text = text.context("shellcheck: apt-get install shellcheck")?;
     ensure!(
-        said.status.success(),
+        text.status.success(),
         "{}{}",
-        String::from_utf8_lossy(&said.stdout),
-        String::from_utf8_lossy(&said.stderr)
+        String::from_utf8_lossy(&text.stdout),
+        String::from_utf8_lossy(&text.stderr)
     );
     Ok(())
 }
@@ -163,14 +163,14 @@ fn gpus_are_counted_and_their_errors_named() -> Result<()> {
     };
     nvidia("printf '0, 0\\n1, [N/A]\\n2, 0\\n3, 0\\n'")?;
     ensure_ok(&tried(node, "gpu", "four", None)?, "4 GPUs are well")?;
-    for (lines, says) in [
+    for (lines, part) in [
         ("printf '0, 0\\n1, 3\\n2, 0\\n3, 12\\n'", "memory errors that were not corrected (GPU 1: 3, GPU 3: 12)"),
         ("printf '0, 0\\n1, 0\\n3, 0\\n'", "3 of 4 GPUs seen"),
         ("echo 'No devices were found'", "no GPU is seen"),
         ("echo 'Unable to determine the device handle' >&2; exit 15", "nvidia-smi ends with 15 (137: not within 60 s)"),
     ] {
         nvidia(lines)?;
-        ensure_tolerable(&tried(node, "gpu", "four", None)?, &[&format!("check gpu: \"{says}\"")])?;
+        ensure_tolerable(&tried(node, "gpu", "four", None)?, &[&format!("check gpu: \"{part}\"")])?;
     }
     Ok(())
 }
@@ -192,13 +192,13 @@ fn rows_to_replace_and_processes_left_on_a_gpu_are_named() -> Result<()> {
         nvidia(rows, "true")?;
         ensure_ok(&tried(node, "gpu", "alone", None)?, "1 GPU is well")?;
     }
-    for (rows, apps, says) in [
+    for (rows, apps, part) in [
         ("echo '00000000:07:00.0, Yes, No'", "true", "GPU 00000000:07:00.0: row remapping is pending until a reset"),
         ("echo '00000000:07:00.0, 1, 1'", "true", "GPU 00000000:07:00.0: row remapping failed"),
         (none, "echo '4711, 00000000:07:00.0, python3'", "processes are left: 4711 (python3) on GPU 00000000:07:00.0"),
     ] {
         nvidia(rows, apps)?;
-        ensure_tolerable(&tried(node, "gpu", "alone", None)?, &[&format!("check gpu: \"{says}\"")])?;
+        ensure_tolerable(&tried(node, "gpu", "alone", None)?, &[&format!("check gpu: \"{part}\"")])?;
     }
     ensure_ok(&tried(node, "gpu", "shared", None)?, "1 GPU is well")
 }

@@ -85,8 +85,8 @@ fn a_try_that_fails_has_drained_nothing() -> Result<()> {
     slurm.start_slurmd(0)?;
     slurm.open(0, "prolog", 9)?;
     slurm.wait("a try has failed", |_| {
-        let said = node.sh("journalctl --output=cat --no-pager --unit=perilog-agent")?;
-        Ok(said.contains("`/usr/libexec/perilog/slurm/orphaned ended` failed"))
+        let output = node.sh("journalctl --output=cat --no-pager --unit=perilog-agent")?;
+        Ok(output.contains("`/usr/libexec/perilog/slurm/orphaned ended` failed"))
     })?;
     let seen = slurm.seen(0)?;
     ensure!(!seen.state.contains("DRAIN") && !slurm.holds(0)?.is_empty(), "{seen:?}");

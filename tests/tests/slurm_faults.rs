@@ -267,8 +267,8 @@ fn a_process_that_a_prolog_leaves_behind_holds_it_and_is_named() -> Result<()> {
         node.sh(&format!("{output}; rm -f /run/left"))?;
         let job = slurm.submit(1, "true")?;
         slurm.wait("the journal names the process", |_| {
-            let said = node.sh(&format!("journalctl --output=cat --no-pager PERILOG_JOB={job}"))?;
-            Ok(said.contains("has ended, and waits for processes that it left behind: "))
+            let text = node.sh(&format!("journalctl --output=cat --no-pager PERILOG_JOB={job}"))?;
+            Ok(text.contains("has ended, and waits for processes that it left behind: "))
         })?;
         slurm.wait("the prolog has ended, and its process has not", |slurm| {
             Ok(slurm.ends(&job)?.iter().any(|end| end.3 == Some(0)))

@@ -37,8 +37,8 @@ fn each_script_of_every_kind_of_job_runs_once() -> Result<()> {
     }
 
     let srun = ["runuser", "-u", "alice", "--", "srun", "--nodes=2", "--chdir=/tmp", "printenv", "SLURM_JOB_ID"];
-    let said = slurm.ask(&srun)?;
-    let job = said.lines().next().with_context(|| format!("srun said {said:?}"))?;
+    let output = slurm.ask(&srun)?;
+    let job = output.lines().next().with_context(|| format!("srun said {output:?}"))?;
     (0..2).try_for_each(|rank| slurm.wait_node(rank, "IDLE"))?;
     slurm.ensure_ran(job, &[one(0), one(1)].concat())
 }

@@ -49,8 +49,8 @@ fn a_node_that_is_set_up_as_the_page_says_runs_each_script_once() -> Result<()> 
     let doctor = node.run(&["perilog", "doctor", "node"])?.stdout;
     let of_slurm: Vec<_> = doctor.lines().filter(|line| line.contains(" slurm ")).collect();
     ensure!(of_slurm.len() == 4 && of_slurm.iter().all(|line| line.trim_start().starts_with("ok")), "{doctor}");
-    let said = types(tries)?;
-    ensure!(said.len() == 3 && said[1..].iter().all(|said| said.lines().last() == Some("0")), "{said:?}");
+    let output = types(tries)?;
+    ensure!(output.len() == 3 && output[1..].iter().all(|output| output.lines().last() == Some("0")), "{output:?}");
 
     let job = slurm.submit(1, "true")?;
     slurm.wait_job(&job, "COMPLETED")?;

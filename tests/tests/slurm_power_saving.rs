@@ -31,7 +31,7 @@ fn power_saving_leaves_the_node_of_an_orphan_alone() -> Result<()> {
     cluster.node(1)?.write_file("/run/go", "")?;
     slurm.wait_job(&other, "COMPLETED")?;
     let suspended = || slurm.ask(&["cat", "/tmp/suspended"]);
-    slurm.wait("power saving takes n1", |_| Ok(suspended().is_ok_and(|said| said.contains("n1"))))?;
+    slurm.wait("power saving takes n1", |_| Ok(suspended().is_ok_and(|output| output.contains("n1"))))?;
     ensure!(!suspended()?.contains("n0"), "{}", suspended()?);
     slurm.open(0, "epilog", 0)?;
     slurm.wait_unheld(0)?;

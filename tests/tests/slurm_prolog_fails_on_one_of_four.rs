@@ -24,8 +24,8 @@ fn slurm_drains_the_one_and_no_other_and_the_log_says_why() -> Result<()> {
     ensure!(slurm.seen(2)?.reason.contains("Prolog error"), "{:?}", slurm.seen(2)?);
     let log = slurm.log(2)?;
     let line = format!("error: prolog failed: rc:37 output:perilog: prolog of {job}: failed (exit 37) after ");
-    let said = log.lines().find_map(|text| text.split_once(&line));
-    ensure!(said.is_some_and(|(_, rest)| rest.ends_with(": 10-gate: GPU 2 has fallen off the bus")), "{log}");
+    let output = log.lines().find_map(|text| text.split_once(&line));
+    ensure!(output.is_some_and(|(_, rest)| rest.ends_with(": 10-gate: GPU 2 has fallen off the bus")), "{log}");
     ensure!(log.contains(&format!("error: [job {job}] prolog failed status=37:0")), "{log}");
     Ok(())
 }

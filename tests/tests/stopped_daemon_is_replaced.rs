@@ -19,7 +19,7 @@ fn main_pid(node: &Node, unit: &str) -> Result<String> {
 }
 
 #[test]
-fn daemons_that_stand_still_are_started_again_and_scripts_go_on() -> Result<()> {
+fn daemons_that_hang_are_started_again_and_scripts_go_on() -> Result<()> {
     let cluster = Cluster::builder(1).script("epilog", "10-gate", AT_GATE).build()?;
     let daemons = [(cluster.controller()?, CONTROLLER), (cluster.node(0)?, AGENT)];
     for (node, unit) in daemons {

@@ -93,8 +93,8 @@ fn on_a_node_and_on_the_controllers() -> Result<()> {
         let user = as_user(node, command)?;
         ensure!(!user.success(), "a user may: {user}");
         let text = format!("{}{}", user.stdout, user.stderr).to_lowercase();
-        let says = ["denied", "not permitted", "refused", "authenti", "may not", "root"];
-        ensure!(says.iter().any(|word| text.contains(word)), "it failed for another reason: {user}");
+        let refusals = ["denied", "not permitted", "refused", "authenti", "may not", "root"];
+        ensure!(refusals.iter().any(|word| text.contains(word)), "it failed for another reason: {user}");
     }
 
     ensure!(!run.has_ended()?, "the prolog ended: {}", run.output()?);

@@ -30,20 +30,20 @@ fn open(cluster: &Cluster, gates: &[&str]) -> Result<()> {
     gates.iter().try_for_each(|gate| cluster.node(0)?.sh(&format!("touch /run/gate-{gate}")).map(drop))
 }
 
-fn says(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
+fn perilog(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     cluster.perilog(arguments)?.ok()
 }
 
 fn restore(cluster: &Cluster) -> Result<()> {
-    says(cluster, &["controller", "restore", COPY])?;
+    perilog(cluster, &["controller", "restore", COPY])?;
     cluster.wait_online()?;
     Ok(())
 }
 
-fn wait_said(cluster: &Cluster, who: &mut Running, words: &[&str]) -> Result<()> {
+fn wait_printed(cluster: &Cluster, who: &mut Running, words: &[&str]) -> Result<()> {
     let received = cluster.bed().wait_until(&format!("{words:?} is said"), SOON, || {
-        let said = who.output()?.to_string();
-        Ok(words.iter().all(|word| said.contains(word)))
+        let output = who.output()?.to_string();
+        Ok(words.iter().all(|word| output.contains(word)))
     });
     match received {
         Ok(()) => Ok(()),
@@ -61,39 +61,39 @@ fn reported(cluster: &Cluster, job: &str, attempt: &str) -> Result<usize> {
 fn no_rank_is_reported_free_under_the_script_of_another_job() -> Result<()> {
     let cluster = cluster()?;
     // The copy has a running epilog of A. The epilog ends, the controller releases the node, and B gets the node.
-    says(&cluster, &["job", "add", "A", "--nodes", "n0"])?;
-    says(&cluster, &["job", "finish", "A"])?;
+    perilog(&cluster, &["job", "add", "A", "--nodes", "n0"])?;
+    perilog(&cluster, &["job", "finish", "A"])?;
     cluster.wait_action_begun("A", "epilog", &[0])?;
-    says(&cluster, &["controller", "backup", COPY])?;
+    perilog(&cluster, &["controller", "backup", COPY])?;
     let mut of_a = cluster.start_perilog(&["wait", "A"])?;
     open(&cluster, &["A-epilog"])?;
     ensure!(cluster.wait_end(&mut of_a)? == 0);
-    says(&cluster, &["wait", "A", "--for", "clean"])?;
+    perilog(&cluster, &["wait", "A", "--for", "clean"])?;
     cluster.bed().wait_until("the hook has a notice of A", SOON, || Ok(reported(&cluster, "A", "0")? == 1))?;
     let mut of_b = cluster.start_perilog(&["run", "prolog", "--job", "B", "--nodes", "n0"])?;
     cluster.wait_begun("B", &[0])?;
 
     restore(&cluster)?;
     // The `perilog run` of B takes B up with the repeated request.
-    wait_said(&cluster, &mut of_b, &["the controller's store no longer knew it"])?;
+    wait_printed(&cluster, &mut of_b, &["the controller's store no longer knew it"])?;
     let mut of_a = cluster.start_perilog(&["wait", "A", "--for", "clean"])?;
-    wait_said(&cluster, &mut of_a, &["job A needs confirmation", "perilog job finish A --attempt 0"])?;
+    wait_printed(&cluster, &mut of_a, &["job A needs confirmation", "perilog job finish A --attempt 0"])?;
     open(&cluster, &["B-prolog"])?;
     ensure!(cluster.wait_end(&mut of_b)? == 0, "{}", of_b.output()?);
     ensure!(cluster.runs("B")?.len() == 1, "the prolog of B ran twice");
     // B has the node: the epilog of A does not run there, and no notice is sent that it is free.
-    says(&cluster, &["job", "finish", "A", "--attempt", "0"])?;
-    ensure!(says(&cluster, &["ps", "--abandoned"])?.contains("nothing is abandoned"));
+    perilog(&cluster, &["job", "finish", "A", "--attempt", "0"])?;
+    ensure!(perilog(&cluster, &["ps", "--abandoned"])?.contains("nothing is abandoned"));
     let ended = cluster.wait_end(&mut of_a)?;
-    let said = of_a.output()?.to_string();
+    let output = of_a.output()?.to_string();
     ensure!(
-        ended == 0 && said.contains("not clean") && said.contains("n0 given up, for its host is job B's"),
-        "{said}"
+        ended == 0 && output.contains("not clean") && output.contains("n0 given up, for its host is job B's"),
+        "{output}"
     );
     // The hook gets notices in order: a release of A would have come before the release of B.
     open(&cluster, &["B-epilog"])?;
-    says(&cluster, &["job", "add", "B", "--nodes", "n0"])?;
-    says(&cluster, &["job", "finish", "B"])?;
+    perilog(&cluster, &["job", "add", "B", "--nodes", "n0"])?;
+    perilog(&cluster, &["job", "finish", "B"])?;
     cluster.bed().wait_until("the hook has a notice of B", SOON, || Ok(reported(&cluster, "B", "0")? == 1))?;
     ensure!(reported(&cluster, "A", "0")? == 1, "A was reported free again: {:?}", cluster.received()?.releases);
     ensure!(cluster.runs("A")?.len() == 1, "the epilog of A ran twice");
@@ -104,33 +104,33 @@ fn no_rank_is_reported_free_under_the_script_of_another_job() -> Result<()> {
 fn a_newer_attempt_and_a_younger_job_are_cleaned_up_after() -> Result<()> {
     let cluster = cluster()?;
     open(&cluster, &["C-prolog", "C-epilog", "D-prolog", "D-epilog"])?;
-    says(&cluster, &["job", "add", "C", "--nodes", "n0"])?;
-    says(&cluster, &["run", "prolog", "--job", "C"])?;
-    says(&cluster, &["controller", "backup", COPY])?;
+    perilog(&cluster, &["job", "add", "C", "--nodes", "n0"])?;
+    perilog(&cluster, &["run", "prolog", "--job", "C"])?;
+    perilog(&cluster, &["controller", "backup", COPY])?;
     // Requeued: perilog cleans up after the first attempt, and prepares the second. D arrives, unknown to the copy.
-    says(&cluster, &["job", "add", "C", "--attempt", "1", "--nodes", "n0"])?;
-    says(&cluster, &["run", "prolog", "--job", "C", "--attempt", "1"])?;
+    perilog(&cluster, &["job", "add", "C", "--attempt", "1", "--nodes", "n0"])?;
+    perilog(&cluster, &["run", "prolog", "--job", "C", "--attempt", "1"])?;
     cluster
         .bed()
         .wait_until("the hook has a notice of the first attempt", SOON, || Ok(reported(&cluster, "C", "0")? == 1))?;
-    says(&cluster, &["job", "add", "D", "--nodes", "n0"])?;
-    says(&cluster, &["run", "prolog", "--job", "D"])?;
+    perilog(&cluster, &["job", "add", "D", "--nodes", "n0"])?;
+    perilog(&cluster, &["run", "prolog", "--job", "D"])?;
     let mut of_c = cluster.start_perilog(&["wait", "C", "--attempt", "1", "--for", "clean"])?;
     let mut of_d = cluster.start_perilog(&["wait", "D", "--for", "clean"])?;
     let before = (cluster.runs("C")?.len(), cluster.runs("D")?.len());
     ensure!(before == (3, 1), "{before:?}");
 
     restore(&cluster)?;
-    wait_said(&cluster, &mut of_c, &["the log of C is read from its start"])?;
-    wait_said(&cluster, &mut of_d, &["no longer knows D", "perilog job add"])?;
+    wait_printed(&cluster, &mut of_c, &["the log of C is read from its start"])?;
+    wait_printed(&cluster, &mut of_d, &["no longer knows D", "perilog job add"])?;
     // The resource manager requests both again: no script runs twice, and each job gets an epilog.
-    says(&cluster, &["job", "add", "C", "--attempt", "1", "--nodes", "n0"])?;
-    says(&cluster, &["job", "add", "D", "--nodes", "n0"])?;
-    says(&cluster, &["run", "prolog", "--job", "C", "--attempt", "1"])?;
-    says(&cluster, &["run", "prolog", "--job", "D"])?;
+    perilog(&cluster, &["job", "add", "C", "--attempt", "1", "--nodes", "n0"])?;
+    perilog(&cluster, &["job", "add", "D", "--nodes", "n0"])?;
+    perilog(&cluster, &["run", "prolog", "--job", "C", "--attempt", "1"])?;
+    perilog(&cluster, &["run", "prolog", "--job", "D"])?;
     ensure!((cluster.runs("C")?.len(), cluster.runs("D")?.len()) == before, "a prolog ran twice");
-    says(&cluster, &["job", "finish", "C", "--attempt", "1"])?;
-    says(&cluster, &["job", "finish", "D"])?;
+    perilog(&cluster, &["job", "finish", "C", "--attempt", "1"])?;
+    perilog(&cluster, &["job", "finish", "D"])?;
     ensure!(cluster.wait_end(&mut of_c)? == 0, "{}", of_c.output()?);
     ensure!(cluster.wait_end(&mut of_d)? == 0, "{}", of_d.output()?);
     ensure!((cluster.runs("C")?.len(), cluster.runs("D")?.len()) == (4, 2), "{:?}", cluster.runs("C")?);
@@ -155,19 +155,19 @@ fn hook(cluster: &Cluster, kind: &str) -> Result<Running> {
 #[test]
 fn a_hook_goes_on_over_a_restore() -> Result<()> {
     let cluster = cluster()?;
-    says(&cluster, &["controller", "backup", COPY])?;
+    perilog(&cluster, &["controller", "backup", COPY])?;
     for (kind, action) in [("slurmctld-prolog", "prolog"), ("slurmctld-epilog", "epilog")] {
         let mut of_e = hook(&cluster, kind)?;
         cluster.wait_action_begun("E", action, &[0])?;
-        says(&cluster, &["controller", "restore", COPY])?;
+        perilog(&cluster, &["controller", "restore", COPY])?;
         cluster.wait_online()?;
-        wait_said(&cluster, &mut of_e, &["waiting for it, at most 2m", "is back"])?;
+        wait_printed(&cluster, &mut of_e, &["waiting for it, at most 2m", "is back"])?;
         open(&cluster, &[&format!("E-{action}")])?;
         ensure!(cluster.wait_end(&mut of_e)? == 0, "{}", of_e.output()?);
     }
-    says(&cluster, &["wait", "E", "--for", "clean"])?;
+    perilog(&cluster, &["wait", "E", "--for", "clean"])?;
     ensure!(cluster.runs("E")?.len() == 2, "a script ran twice: {:?}", cluster.runs("E")?);
     cluster.bed().wait_until("the hook has a notice of E", SOON, || Ok(reported(&cluster, "E", "0")? == 1))?;
-    ensure!(says(&cluster, &["ps", "--abandoned"])?.contains("nothing is abandoned"));
+    ensure!(perilog(&cluster, &["ps", "--abandoned"])?.contains("nothing is abandoned"));
     Ok(())
 }

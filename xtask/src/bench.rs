@@ -14,7 +14,7 @@ use crate::cargo;
 use crate::dist::static_runner;
 use crate::prerequisites;
 use crate::privilege;
-use crate::stages::say;
+use crate::stages::print_line;
 
 pub(crate) const ALL: [&str; 9] = ["unit", "hook", "flux", "slurm", "idle", "fan", "feed", "history", "core"];
 
@@ -26,7 +26,7 @@ pub(crate) fn run_all() -> Result<bool> {
     let (major, minor) = flux::OLDEST;
     let names: Vec<&str> = ALL.into_iter().filter(|name| *name != "flux" || flux::is_here()).collect();
     if names.len() < ALL.len() {
-        say(&format!("not measured, for no Flux {major}.{minor} or newer is on PATH: flux"))?;
+        print_line(&format!("not measured, for no Flux {major}.{minor} or newer is on PATH: flux"))?;
     }
     run(&names, &[])
 }
@@ -59,7 +59,7 @@ pub(crate) fn run(names: &[&str], options: &[&str]) -> Result<bool> {
     cargo::run(&["build", "--release", "-p", "perilog-bench"])?;
     let target = cargo::target()?;
     for name in names {
-        say(&format!("== {name}"))?;
+        print_line(&format!("== {name}"))?;
         let document = match *name {
             "core" => measure(Command::new(target.join("release/perilog-bench-core")).args(options), name)?,
             _ => {
@@ -67,8 +67,8 @@ pub(crate) fn run(names: &[&str], options: &[&str]) -> Result<bool> {
                 measure(command.arg(name).args(options), name)?
             }
         };
-        say(document["table"].as_str().context("a report without a table")?.trim_end())?;
-        say(&format!("== raw samples: {}", keep(&target, name, &document)?.display()))?;
+        print_line(document["table"].as_str().context("a report without a table")?.trim_end())?;
+        print_line(&format!("== raw samples: {}", keep(&target, name, &document)?.display()))?;
     }
     Ok(true)
 }

@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use crate::cargo;
-use crate::stages::say;
+use crate::stages::print_line;
 use crate::tally::Tally;
 
 const VERSION: &str = "0.20.2";
@@ -29,7 +29,7 @@ pub(crate) fn ensure_checker() -> Result<()> {
         return Ok(());
     }
     let root = tools()?;
-    say(&format!("this system lacks: cargo-deny {VERSION}; it is built into {}", root.display()))?;
+    print_line(&format!("this system lacks: cargo-deny {VERSION}; it is built into {}", root.display()))?;
     let install = ["install", "--locked", "--debug", "--quiet", "cargo-deny", "--version", VERSION, "--root"];
     let status = cargo::command().args(install).arg(&root).stdin(Stdio::null()).status().context("running cargo")?;
     ensure!(
@@ -55,7 +55,7 @@ pub(crate) fn check(tally: &mut Tally) -> Result<()> {
         let text = String::from_utf8_lossy(&fetched.stderr).into_owned();
         let why =
             text.lines().find(|line| line.contains("error") || line.contains("ERROR")).unwrap_or("no reason given");
-        say(&format!("   NOT CHECKED: {FROM_OUTSIDE}, whose database cannot be fetched: {}", why.trim()))?;
+        print_line(&format!("   NOT CHECKED: {FROM_OUTSIDE}, whose database cannot be fetched: {}", why.trim()))?;
     }
     ensure!(wrong.is_empty(), "failed: {}", wrong.join(", "));
     Ok(())
@@ -74,8 +74,8 @@ fn is_wanted(program: &Path) -> bool {
 }
 
 /// Returns `true` if the output of `--version`, such as `cargo-deny 0.20.2`, has the wanted version.
-fn is_version(said: &str) -> bool {
-    said.split_whitespace().nth(1) == Some(VERSION)
+fn is_version(printed: &str) -> bool {
+    printed.split_whitespace().nth(1) == Some(VERSION)
 }
 
 fn tools() -> Result<PathBuf> {
@@ -93,7 +93,7 @@ impl Deny {
         }
         tally.failed += 1;
         wrong.push(name);
-        say(&format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)))
+        print_line(&format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)))
     }
 
     fn run(&self, arguments: &[impl AsRef<OsStr>]) -> Result<Output> {

@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::stages::say;
+use crate::stages::print_line;
 use crate::{Usage, cargo, pages, prerequisites};
 
 /// Arguments of cargo that select the product's programs, by the packages of the workspace.
@@ -65,7 +65,7 @@ pub(crate) fn run(kinds: &[&str]) -> Result<bool> {
     lint::check(&made)?;
     for package in &made {
         let size = package.metadata().with_context(|| format!("asking for {}", package.display()))?.len();
-        say(&format!("{:8.1} KiB  {}", size as f64 / 1024.0, package.display()))?;
+        print_line(&format!("{:8.1} KiB  {}", size as f64 / 1024.0, package.display()))?;
     }
     Ok(true)
 }

@@ -55,7 +55,7 @@ fn run(arguments: &[&str]) -> Result<bool> {
         ["dist", kinds @ ..] => dist::run(kinds),
         ["bench"] => bench::run_all(),
         ["bench", name, options @ ..] if bench::ALL.contains(name) => bench::run(&[name], options),
-        ["help" | "-h" | "--help"] | [] => stages::say(HELP.trim_end()).map(|()| true),
+        ["help" | "-h" | "--help"] | [] => stages::print_line(HELP.trim_end()).map(|()| true),
         // Commands of this program to itself, as root.
         [nodes::TESTS, binaries, program, at_once, tests @ ..] => nodes::tests(binaries, program, at_once, tests),
         [nodes::SOAK, binaries, kind, seconds, seed] => soak::on_nodes(binaries, kind, seconds, seed),

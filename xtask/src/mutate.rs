@@ -12,7 +12,7 @@ mod report;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::stages::say;
+use crate::stages::print_line;
 use crate::tidy::{self, TABLE};
 use crate::{Usage, cargo};
 
@@ -77,10 +77,10 @@ pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
             Hunt::Unit { program, filter } => Tests::once(&mut tests)?.unit(&defect.name, program, filter)?,
             Hunt::Nodes { module } => Tests::once(&mut tests)?.on_nodes(&defect.name, module)?,
         };
-        say(&report::line(defect, &by))?;
+        print_line(&report::line(defect, &by))?;
         found.push(by);
     }
-    say(&report::end(&defects, &found, &alarms))?;
+    print_line(&report::end(&defects, &found, &alarms))?;
     if let Some(file) = arguments.json {
         let text = format!("{:#}\n", report::json(&defects, &found, &alarms));
         std::fs::write(file, text).with_context(|| format!("writing {file}"))?;

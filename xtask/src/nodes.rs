@@ -16,7 +16,7 @@ use perilog_tests::{Bed, Layer};
 use crate::cargo::TestProgram;
 use crate::dist;
 use crate::privilege;
-use crate::stages::say;
+use crate::stages::print_line;
 use crate::tally::Tally;
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ pub(crate) fn run_tests(binaries: &Path, program: &TestProgram, tests: &[&str], 
     if let Some(stdout) = child.stdout.take() {
         for line in BufReader::new(stdout).lines() {
             let line = line.context("reading what tests say")?;
-            say(&line)?;
+            print_line(&line)?;
             output.extend([line.as_str(), "\n"]);
         }
     }

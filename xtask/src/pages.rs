@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::stages::say;
+use crate::stages::print_line;
 use crate::{cargo, git};
 
 /// Environment variable with which packagers fix the date, so that the same source makes the same files.
@@ -15,7 +15,7 @@ const EPOCH: &str = "SOURCE_DATE_EPOCH";
 pub(crate) fn run(directory: &str) -> Result<bool> {
     let directory = std::path::absolute(directory).with_context(|| directory.to_owned())?;
     make(&directory)?;
-    say(&format!("{} and {}", directory.join("man").display(), directory.join("completions").display()))?;
+    print_line(&format!("{} and {}", directory.join("man").display(), directory.join("completions").display()))?;
     Ok(true)
 }
 

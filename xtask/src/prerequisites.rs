@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::dist::Kind;
-use crate::{cargo, privilege, stages::say};
+use crate::{cargo, privilege, stages::print_line};
 
 /// Prerequisite: any one of these files or programs, and the packages that provide one.
 struct Need {
@@ -172,7 +172,7 @@ fn is_there(any: &[&str]) -> bool {
 
 fn install(missing: &[&Need]) -> Result<()> {
     let tools: Vec<&str> = missing.iter().map(|need| need.any[0]).collect();
-    say(&format!("this system lacks: {}", tools.join(", ")))?;
+    print_line(&format!("this system lacks: {}", tools.join(", ")))?;
     let packages = |of: fn(&Need) -> &'static str| -> Vec<&'static str> {
         let mut packages: Vec<_> = missing.iter().flat_map(|need| of(need).split(' ')).collect();
         packages.sort_unstable();
@@ -190,7 +190,7 @@ fn install(missing: &[&Need]) -> Result<()> {
 }
 
 fn as_root(program: &str, arguments: &[&str], packages: &[&str]) -> Result<()> {
-    say(&format!("{program} {} {}", arguments.join(" "), packages.join(" ")))?;
+    print_line(&format!("{program} {} {}", arguments.join(" "), packages.join(" ")))?;
     let mut command = privilege::command(Path::new("env"))?;
     command.arg("DEBIAN_FRONTEND=noninteractive").arg(program).args(arguments).args(packages);
     let status = command.stdin(Stdio::null()).status().with_context(|| format!("running {program}"))?;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use perilog_core::Span;
 use perilog_tests::{Layer, failover, flux};
 
-use crate::stages::say;
+use crate::stages::print_line;
 use crate::{Usage, cargo, nodes, prerequisites};
 
 const FOR: &str = "10m";
@@ -57,13 +57,13 @@ pub(crate) fn run(kind: &str, arguments: &[&str]) -> Result<bool> {
 pub(crate) fn on_nodes(binaries: &str, kind: &str, seconds: &str, seed: &str) -> Result<bool> {
     let length = Duration::from_secs(seconds.parse().context("seconds")?);
     let seed = seed.parse().context("a seed")?;
-    let (layer, mut tell) = (Layer::Built(binaries.into()), |line: &str| drop(say(line)));
+    let (layer, mut tell) = (Layer::Built(binaries.into()), |line: &str| drop(print_line(line)));
     if kind == FAILOVER {
         let report = failover::soak(layer, length, seed, &mut tell)?;
-        say(&report.to_string())?;
+        print_line(&report.to_string())?;
         return Ok(report.differences.is_empty());
     }
     let report = flux::soak(layer, length, seed, kind == SDEXEC, &mut tell)?;
-    say(&report.to_string())?;
+    print_line(&report.to_string())?;
     Ok(report.differences.is_empty())
 }

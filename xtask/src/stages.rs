@@ -9,7 +9,7 @@ use crate::processors::Processors;
 use crate::tally::Tally;
 
 /// Prints a line. Fails if the reader of the output is gone (`| head`), so that the caller stops without a panic.
-pub(crate) fn say(line: &str) -> Result<()> {
+pub(crate) fn print_line(line: &str) -> Result<()> {
     writeln!(std::io::stdout(), "{line}").context("writing to standard output")
 }
 
@@ -39,12 +39,12 @@ impl Stages {
     /// Runs a stage; returns `true` if it passed. A failed stage makes the whole command fail, but later stages still
     /// run.
     pub(crate) fn run(&mut self, name: &'static str, stage: impl FnOnce(&mut Tally) -> Result<()>) -> Result<bool> {
-        say(&format!("== {name}"))?;
+        print_line(&format!("== {name}"))?;
         let processors = Processors::start()?;
         let mut tally = Tally::default();
         let result = stage(&mut tally);
         if let Err(error) = &result {
-            say(&format!("{error:#}"))?;
+            print_line(&format!("{error:#}"))?;
         }
         self.tally += tally;
         let passed = result.is_ok();
@@ -52,7 +52,7 @@ impl Stages {
         self.ended.push(Stage { name, passed, seconds, busy });
         let counts = if tally.is_empty() { String::new() } else { format!(" ({tally})") };
         let word = if passed { "ok" } else { "FAILED" };
-        say(&format!("== {name}: {word}{counts}, {seconds:.1} s"))?;
+        print_line(&format!("== {name}: {word}{counts}, {seconds:.1} s"))?;
         Ok(passed)
     }
 
@@ -61,13 +61,13 @@ impl Stages {
     /// also counts in the last line, so that line says `0 failed` only if everything passed.
     pub(crate) fn end(mut self) -> Result<bool> {
         let (seconds, busy) = self.processors.elapsed()?;
-        say(&table(&self.ended, seconds, busy))?;
+        print_line(&table(&self.ended, seconds, busy))?;
         let failed: Vec<&str> = self.ended.iter().filter(|stage| !stage.passed).map(|stage| stage.name).collect();
         if !failed.is_empty() {
-            say(&format!("failed: {}", failed.join(", ")))?;
+            print_line(&format!("failed: {}", failed.join(", ")))?;
             self.tally.failed = self.tally.failed.max(failed.len());
         }
-        say(&self.tally.to_string())?;
+        print_line(&self.tally.to_string())?;
         Ok(failed.is_empty() && self.tally.failed == 0)
     }
 }

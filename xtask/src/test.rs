@@ -8,7 +8,7 @@ use perilog_tests::{Stopwatch, flux, slurm};
 
 use crate::beside::beside;
 use crate::cargo::{self, Built, TestProgram};
-use crate::stages::{Stages, say};
+use crate::stages::{Stages, print_line};
 use crate::tally::Tally;
 use crate::{dependencies, dist, nodes, prerequisites, tidy};
 
@@ -59,7 +59,9 @@ pub(crate) fn run() -> Result<bool> {
     if !apt {
         stages.run("packages", |tally| {
             tally.skipped += OF_PACKAGES.len();
-            say("not made, installed, upgraded and removed: that is done where there is apt, on Debian or Ubuntu")
+            print_line(
+                "not made, installed, upgraded and removed: that is done where there is apt, on Debian or Ubuntu",
+            )
         })?;
     }
     stages.end()
@@ -165,7 +167,7 @@ fn can_run<'a>(tests: Vec<&'a str>, tally: &mut Tally) -> Result<Vec<&'a str>> {
     for test in tests {
         if let Some(needs) = of_newer_slurm(test) {
             tally.skipped += 1;
-            say(&format!("not run, for this Slurm has no {needs}: {test}"))?;
+            print_line(&format!("not run, for this Slurm has no {needs}: {test}"))?;
         } else if is_of_flux(test) && !flux {
             of_flux += 1;
         } else {
@@ -175,7 +177,7 @@ fn can_run<'a>(tests: Vec<&'a str>, tally: &mut Tally) -> Result<Vec<&'a str>> {
     if of_flux > 0 {
         tally.skipped += of_flux;
         let (major, minor) = flux::OLDEST;
-        say(&format!("not run, for no Flux {major}.{minor} or newer is on PATH: {of_flux} tests"))?;
+        print_line(&format!("not run, for no Flux {major}.{minor} or newer is on PATH: {of_flux} tests"))?;
     }
     Ok(can)
 }
@@ -210,10 +212,10 @@ fn pure_tests(programs: Vec<&TestProgram>, total: &mut Tally) -> Result<()> {
         |(program, (tally, text, seconds))| {
             *total += tally;
             if tally.failed > 0 {
-                say(&text)?;
+                print_line(&text)?;
                 bad.push(program.name.as_str());
             }
-            if tally.is_empty() { Ok(()) } else { say(&format!("   {}: {tally}, {seconds:.1} s", program.name)) }
+            if tally.is_empty() { Ok(()) } else { print_line(&format!("   {}: {tally}, {seconds:.1} s", program.name)) }
         },
     )?;
     ensure!(bad.is_empty(), "failed: {}", bad.join(", "));
@@ -231,7 +233,7 @@ fn static_runner(built: &Built, total: &mut Tally) -> Result<()> {
     let (tally, text, _) = pure_test(program, Some(&runner))?;
     *total += tally;
     if tally.failed > 0 {
-        say(&text)?;
+        print_line(&text)?;
     }
     ensure!(tally.failed == 0, "failed with {}", runner.display());
     Ok(())
@@ -260,7 +262,7 @@ fn documentation_tests(total: &mut Tally) -> Result<()> {
     let results = text.split("\nrunning ").filter_map(Tally::read);
     results.for_each(|tally| *total += tally);
     if !output.status.success() {
-        say(&text)?;
+        print_line(&text)?;
         bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(())

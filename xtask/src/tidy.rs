@@ -28,7 +28,7 @@ pub(crate) use defects::{TABLE, names as defects_of};
 use anyhow::{Context, Result, ensure};
 
 use crate::cargo;
-use crate::stages::say;
+use crate::stages::print_line;
 
 /// Findings of the checks: violations (`errors`) and hints (`warnings`).
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -95,10 +95,10 @@ pub(crate) fn check() -> Result<()> {
     places::check(&cargo::root(), &mut findings)?;
     words::check_all(&mut findings)?;
     for warning in &findings.warnings {
-        say(&format!("warning: {warning}"))?;
+        print_line(&format!("warning: {warning}"))?;
     }
     ensure!(findings.errors.is_empty(), "{}", findings.errors.join("\n"));
-    say(&format!("{sources} files in {} packages are tidy", packages.len()))
+    print_line(&format!("{sources} files in {} packages are tidy", packages.len()))
 }
 
 /// Returns the paths of all Rust files of a package.

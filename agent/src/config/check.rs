@@ -6,7 +6,7 @@ use std::path::Path;
 use perilog_core::ids::ActionName;
 use perilog_core::task::Empty;
 use perilog_host::accounts;
-use perilog_host::limited::{Look, NoAnswer};
+use perilog_host::limited::{Lookup, NoAnswer};
 use perilog_host::scripts::{self, Entry};
 use perilog_host::tls::ClientTls;
 
@@ -49,8 +49,8 @@ pub fn warnings(config: &Config) -> Result<Vec<String>, NoAnswer> {
     for (name, action, checks) in checks {
         let mut found = action.command.iter().count();
         let mut seen = Vec::new();
-        for look in checks {
-            let (scripts, warned) = look.answer()?;
+        for lookup in checks {
+            let (scripts, warned) = lookup.answer()?;
             found += scripts;
             seen.extend(warned);
         }
@@ -63,16 +63,16 @@ pub fn warnings(config: &Config) -> Result<Vec<String>, NoAnswer> {
 }
 
 /// A look at a directory, a program or a user: the number of scripts found, and the warnings.
-type Seen = Look<(usize, Vec<String>)>;
+type Seen = Lookup<(usize, Vec<String>)>;
 
 fn begin_checks(action: &Action) -> Vec<Seen> {
     let mut checks = Vec::new();
     for directory in action.directories.iter().flatten() {
         let path = directory.0.clone();
-        checks.push(Look::begin(format!("directory {path}"), move || of_directory(&path)));
+        checks.push(Lookup::begin(format!("directory {path}"), move || of_directory(&path)));
     }
     if let Some(program) = action.command.iter().flatten().next().cloned() {
-        checks.push(Look::begin(format!("program {program}"), move || {
+        checks.push(Lookup::begin(format!("program {program}"), move || {
             let path = Path::new(&program);
             let noexec = || scripts::Wrong::NoExec { path: path.to_owned() }.to_string();
             let wrong = match path.is_file() {
@@ -84,7 +84,7 @@ fn begin_checks(action: &Action) -> Vec<Seen> {
     }
     let users = action.script.values().filter_map(|script| script.user.as_ref());
     for user in std::iter::once(&action.user).chain(users).map(|user| user.0.clone()) {
-        checks.push(Look::begin(format!("the look-up of user {user}"), move || {
+        checks.push(Lookup::begin(format!("the look-up of user {user}"), move || {
             let error = accounts::account(&user).err();
             (0, error.map(|error| format!("{error}; its scripts will fail")).into_iter().collect())
         }));

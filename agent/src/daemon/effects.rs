@@ -16,7 +16,7 @@ impl Daemon {
         match effect {
             Effect::WriteIntent { stem, intent } => {
                 let task = intent.start.task;
-                let result = said(self.spool.write_intent(&stem, &intent));
+                let result = with_text(self.spool.write_intent(&stem, &intent));
                 if result.is_ok() {
                     self.task_index.enter(&stem, task);
                     fault::point("after-intent");
@@ -47,7 +47,7 @@ impl Daemon {
                 self.inputs.extend(self.calls.inspect(self.spool.clone(), stem, task));
             }
             Effect::TakeClaim { stem, task, claim } => {
-                let result = said(self.spool.take_claim(&stem, &claim));
+                let result = with_text(self.spool.take_claim(&stem, &claim));
                 self.inputs.push_back(Input::ClaimTaken { task, result });
             }
             Effect::SignalRunner { stem, signal } => {
@@ -69,7 +69,7 @@ impl Daemon {
             }
             Effect::KillLingering { stem } => self.calls.kill_all(stem),
             Effect::WriteOutcome { stem, task, ended, rebuilt } => {
-                let result = said(self.spool.write_outcome(&stem, &ended, &rebuilt));
+                let result = with_text(self.spool.write_outcome(&stem, &ended, &rebuilt));
                 fault::point_if("after-outcome", || result.is_ok());
                 if let Some(note) = rebuilt.hook.note.filter(|_| result.is_ok() && !ended.outcome.may_be_cut_off()) {
                     self.notes.remove(note);
@@ -82,7 +82,7 @@ impl Daemon {
             }
             Effect::WriteTombstone { stem, tombstone } => {
                 let task = tombstone.task;
-                let result = said(self.spool.write_tombstone(&stem, &tombstone));
+                let result = with_text(self.spool.write_tombstone(&stem, &tombstone));
                 if result.is_ok() {
                     self.task_index.leave(&stem);
                     self.calls.forget(&stem);
@@ -98,7 +98,7 @@ impl Daemon {
                 }
             }
             Effect::WriteEpoch { accepted } => {
-                let result = said(self.spool.write_accepted_epoch(accepted));
+                let result = with_text(self.spool.write_accepted_epoch(accepted));
                 if result.is_ok() {
                     self.accepted = Some(accepted);
                 }
@@ -157,7 +157,7 @@ impl Daemon {
 }
 
 /// Converts a spool error to the text that the machine keeps.
-fn said<T>(result: Result<T, SpoolError>) -> Result<T, String> {
+fn with_text<T>(result: Result<T, SpoolError>) -> Result<T, String> {
     result.map_err(|error| error.to_string())
 }
 

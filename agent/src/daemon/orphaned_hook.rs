@@ -26,10 +26,10 @@ pub(super) async fn run(call: &HookCall) -> Result<(), String> {
     match command.output().await {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let last = said.lines().rev().find(|line| !line.trim().is_empty());
-            let said = last.map(|line| format!(": {}", line.trim())).unwrap_or_default();
-            Err(format!("{}{said} (journalctl -u {})", output.status, unit(call)))
+            let text = String::from_utf8_lossy(&output.stderr);
+            let last = text.lines().rev().find(|line| !line.trim().is_empty());
+            let text = last.map(|line| format!(": {}", line.trim())).unwrap_or_default();
+            Err(format!("{}{text} (journalctl -u {})", output.status, unit(call)))
         }
         Err(error) => Err(format!("cannot run systemd-run: {error}")),
     }

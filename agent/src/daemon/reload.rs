@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use perilog_core::agent::io::Input;
 use perilog_host::config::{Changes, Loaded};
-use perilog_host::limited::Look;
+use perilog_host::limited::Lookup;
 use perilog_host::{journal, notify};
 
 use super::{Daemon, identity, start};
@@ -40,7 +40,7 @@ impl Daemon {
         let (file, reads) = (self.places.config.clone(), self.reads.clone());
         tokio::task::spawn_blocking(move || {
             let what = format!("configuration {}", file.display());
-            let found = match Look::begin(what, move || Config::read(&file)).answer() {
+            let found = match Lookup::begin(what, move || Config::read(&file)).answer() {
                 Ok(found) => found.map_err(|error| error.to_string()),
                 Err(none) => Err(none.to_string()),
             };

@@ -65,7 +65,7 @@ pub async fn dial(
     let enrolled = Arc::new(Notify::new());
     crew.spawn(enroll::keep(controllers.clone(), enrolled.clone()));
     let mut last_counter = 0;
-    let mut said = Said::new();
+    let mut logged = Logged::new();
     let (mut named, mut order) = (Vec::new(), Vec::new());
     loop {
         let current = controllers.borrow_and_update().clone();
@@ -82,10 +82,10 @@ pub async fn dial(
         let answer = match prepare(&current, &enrolled).await {
             Ok(tls) => {
                 let round = Round { tls, server_name: current.server_name.clone(), release: release.clone() };
-                round.first_answer(&order, &mut said).await
+                round.first_answer(&order, &mut logged).await
             }
             Err(error) => {
-                complain(first, &error, &mut said);
+                complain(first, &error, &mut logged);
                 None
             }
         };
@@ -97,7 +97,7 @@ pub async fn dial(
             let outcome = session::run(agreed, &events, counter).await;
             let welcomed = window.is_welcomed();
             if welcomed {
-                said.clear();
+                logged.clear();
             } else {
                 order.retain(|other| *other != address);
                 order.push(address.clone());
@@ -106,7 +106,7 @@ pub async fn dial(
                 Ok(()) if welcomed => tracing::info!("the session with the controller {address} ended"),
                 // The loop ended the session, or the controller turned the agent away; the log has the reason already.
                 Ok(()) => {}
-                Err(error) => complain(&address, &error.into(), &mut said),
+                Err(error) => complain(&address, &error.into(), &mut logged),
             }
         }
         if events.is_closed() {
@@ -148,7 +148,7 @@ struct Round {
 impl Round {
     /// Dials the controllers one after the other, [`STAGGER`] apart or as soon as the one before has failed. Returns
     /// the first that answers, with its address; the other dials end then. `None`: none answers.
-    async fn first_answer(&self, addresses: &[String], said: &mut Said) -> Option<(String, Agreed)> {
+    async fn first_answer(&self, addresses: &[String], logged: &mut Logged) -> Option<(String, Agreed)> {
         let mut dials = JoinSet::new();
         let mut next = addresses.iter();
         loop {
@@ -159,7 +159,7 @@ impl Round {
             tokio::select! {
                 ended = dials.join_next() => match ended {
                     Some(Ok((Ok(agreed), address))) => return Some((address, agreed)),
-                    Some(Ok((Err(error), address))) => complain(&address, &error, said),
+                    Some(Ok((Err(error), address))) => complain(&address, &error, logged),
                     // A dial that panicked has failed.
                     Some(Err(_)) => {}
                     None => return None,
@@ -185,14 +185,14 @@ impl Round {
 }
 
 /// The text of the last warning of each address, since the last session began.
-type Said = BTreeMap<String, String>;
+type Logged = BTreeMap<String, String>;
 
 /// Logs a failed dial: as a warning, unless the last warning of this address had the same text. So the journal normally
 /// gets one line for each absent controller, not one for each try.
-fn complain(address: &str, error: &DialError, said: &mut Said) {
+fn complain(address: &str, error: &DialError, logged: &mut Logged) {
     let text = error.to_string();
     let text = if text.contains(address) { text } else { format!("{address}: {text}") };
-    if !is_new(address, &text, said) {
+    if !is_new(address, &text, logged) {
         tracing::debug!("no session with the controller: {text}");
         return;
     }
@@ -207,8 +207,8 @@ fn complain(address: &str, error: &DialError, said: &mut Said) {
 
 /// Returns `true` if the last warning of this address had another text, or none was logged; the text is the last one
 /// from then on.
-fn is_new(address: &str, text: &str, said: &mut Said) -> bool {
-    said.insert(address.to_owned(), text.to_owned()).is_none_or(|last| last != text)
+fn is_new(address: &str, text: &str, logged: &mut Logged) -> bool {
+    logged.insert(address.to_owned(), text.to_owned()).is_none_or(|last| last != text)
 }
 
 fn fault(error: &DialError) -> Option<TlsFault> {
@@ -228,12 +228,12 @@ mod tests {
     /// line into the journal at each try.
     #[test]
     fn each_absent_controller_is_reported_once() {
-        let mut said = Said::new();
+        let mut logged = Logged::new();
         let tries =
             [("a:1", "refused"), ("b:1", "no route"), ("a:1", "refused"), ("b:1", "no route"), ("b:1", "refused")];
-        let reported = tries.map(|(address, text)| is_new(address, text, &mut said));
+        let reported = tries.map(|(address, text)| is_new(address, text, &mut logged));
         assert_eq!(reported, [true, true, false, false, true]);
-        said.clear();
-        assert!(is_new("a:1", "refused", &mut said), "after a session");
+        logged.clear();
+        assert!(is_new("a:1", "refused", &mut logged), "after a session");
     }
 }

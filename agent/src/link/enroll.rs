@@ -27,7 +27,7 @@ use tokio::sync::{Notify, watch};
 use super::Controllers;
 
 /// Longest time between two looks at the certificate's validity: an operator may set the clock or replace the files.
-const LOOK: Duration = Duration::from_secs(3600);
+const CHECK_EVERY: Duration = Duration::from_secs(3600);
 /// Shortest pause after a try to renew the certificate, unless a reload or a new certificate ends the pause.
 const BREATH: Duration = Duration::from_secs(10);
 /// Maximum size in bytes of a token's file: a token has 64 hexadecimal digits.
@@ -186,7 +186,7 @@ impl EnrollError {
 /// Keeps the certificate valid: renews it in time. The dialler notifies `enrolled` of each certificate that it
 /// obtained.
 pub(super) async fn keep(mut controllers: watch::Receiver<Controllers>, enrolled: Arc<Notify>) {
-    let mut said = String::new();
+    let mut logged = String::new();
     let mut last = None;
     loop {
         let current = controllers.borrow_and_update().clone();
@@ -203,22 +203,22 @@ pub(super) async fn keep(mut controllers: watch::Receiver<Controllers>, enrolled
         let now_ms = clock::wall_ms();
         let pause = match last {
             // The dialler asks for a new certificate.
-            None => LOOK,
-            Some(((_, until_ms), _)) if until_ms <= now_ms => LOOK,
-            Some((_, due_ms)) if now_ms < due_ms => Duration::from_millis(due_ms - now_ms).min(LOOK),
+            None => CHECK_EVERY,
+            Some(((_, until_ms), _)) if until_ms <= now_ms => CHECK_EVERY,
+            Some((_, due_ms)) if now_ms < due_ms => Duration::from_millis(due_ms - now_ms).min(CHECK_EVERY),
             Some(((_, until_ms), _)) => match renew(enroll, files, current.server_name.as_deref()).await {
                 Ok(()) => {
                     tracing::info!("renewed the certificate {}", files.cert.display());
-                    said.clear();
+                    logged.clear();
                     BREATH
                 }
                 Err(error) => {
                     let text = error.to_string();
-                    if text != said {
+                    if text != logged {
                         tracing::warn!("cannot renew the certificate: {text} (trying again)");
-                        said = text;
+                        logged = text;
                     }
-                    Duration::from_millis((until_ms - now_ms) / 16).clamp(BREATH, LOOK)
+                    Duration::from_millis((until_ms - now_ms) / 16).clamp(BREATH, CHECK_EVERY)
                 }
             },
         };

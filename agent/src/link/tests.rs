@@ -143,7 +143,7 @@ async fn without_controllers_nothing_is_dialled_until_there_are_some() {
 
 /// A controller whose process stands still holds its port open, and the kernel accepts for it.
 #[tokio::test]
-async fn a_controller_that_stands_still_holds_up_no_agent() {
+async fn a_controller_that_hangs_holds_up_no_agent() {
     let silent = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let mut bed = bed_beside(&[silent.local_addr().unwrap().to_string()]);
     let _link = bed.accept(ours()).await;

@@ -164,7 +164,7 @@ mod tests {
             r#"{"job": "j1", "action": "prolog", "directories": ["a"]}"#,
             r#"{"job": "j1", "action": "prolog", "directories": []}"#,
             r#"{"job": "j1", "action": "prolog", "dirs": ["/a"]}"#,
-            r#"{"job": "j1", "action": "prolog", "orphaned": "bin/tell"}"#,
+            r#"{"job": "j1", "action": "prolog", "orphaned": "bin/report"}"#,
             r#"{"job": "j1", "action": "prolog", "instance": "123456789012345678901234567890123"}"#,
             r#"{"job": "j1", "action": "prolog", "attempt": "x"}"#,
             r#"{"job": "j1", "action": "prolog", "turn": "sideways"}"#,

@@ -17,7 +17,7 @@ const WAIT_MS: u64 = 60_000;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     /// Sends a report. `wait_ms`: for `expect-reboot`, the time for the controller to learn of the boot.
-    Say {
+    Send {
         report: Report,
         wait_ms: u64,
     },
@@ -77,7 +77,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Str
     };
     match words.next() {
         Some(extra) => Err(format!("one argument too many: `{extra}` (a message is one argument: quote it)")),
-        None => Ok(Command::Say { report, wait_ms }),
+        None => Ok(Command::Send { report, wait_ms }),
     }
 }
 
@@ -87,18 +87,18 @@ mod tests {
 
     #[test]
     fn every_report_and_every_slip() {
-        let say = |report| Ok(Command::Say { report, wait_ms: WAIT_MS });
-        let boot = |wait_ms| Ok(Command::Say { report: Report::ExpectReboot, wait_ms });
+        let send = |report| Ok(Command::Send { report, wait_ms: WAIT_MS });
+        let boot = |wait_ms| Ok(Command::Send { report: Report::ExpectReboot, wait_ms });
         let text = |text: &str| text.to_owned();
-        let tolerable = || say(Report::Tolerable { check: text("lustre"), message: text("mount missing") });
+        let tolerable = || send(Report::Tolerable { check: text("lustre"), message: text("mount missing") });
         let table: &[(&[&str], Result<Command, &str>)] = &[
             (&["tolerable", "--check", "lustre", "mount missing"], tolerable()),
             (&["tolerable", "mount missing", "--check=lustre"], tolerable()),
-            (&["milestone", "data-out"], say(Report::Milestone { name: text("data-out") })),
-            (&["progress", "mounting"], say(Report::Progress { message: text("mounting") })),
-            (&["user", "--", "--check"], say(Report::User { message: text("--check") })),
-            (&["progress", "-"], say(Report::Progress { message: text("-") })),
-            (&["expect-reboot"], say(Report::ExpectReboot)),
+            (&["milestone", "data-out"], send(Report::Milestone { name: text("data-out") })),
+            (&["progress", "mounting"], send(Report::Progress { message: text("mounting") })),
+            (&["user", "--", "--check"], send(Report::User { message: text("--check") })),
+            (&["progress", "-"], send(Report::Progress { message: text("-") })),
+            (&["expect-reboot"], send(Report::ExpectReboot)),
             (&["expect-reboot", "--wait", "5s"], boot(5_000)),
             (&["expect-reboot", "--wait=inf"], boot(u64::MAX)),
             (&["expect-reboot", "--wait", "soon"], Err("soon")),

@@ -19,8 +19,8 @@ const UNKNOWN: u8 = 9;
 
 fn main() -> ExitCode {
     let reported = match args::parse(env::args_os().skip(1)) {
-        Ok(Command::Say { report, wait_ms }) => {
-            return runner::say(&report, wait_ms).map_or_else(fail, |()| ExitCode::SUCCESS);
+        Ok(Command::Send { report, wait_ms }) => {
+            return runner::send(&report, wait_ms).map_or_else(fail, |()| ExitCode::SUCCESS);
         }
         Ok(Command::Help) => io::stdout().write_all(args::HELP.as_bytes()),
         Ok(Command::Version) => writeln!(io::stdout(), "perilog-report {}", env!("CARGO_PKG_VERSION")),

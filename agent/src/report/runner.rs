@@ -23,7 +23,7 @@ const MAX_WAIT_MS: u64 = 365 * 86_400_000;
 ///
 /// # Errors
 /// The exit status of perilog-report, and the reason.
-pub(crate) fn say(report: &Report, wait_ms: u64) -> Result<(), (u8, String)> {
+pub(crate) fn send(report: &Report, wait_ms: u64) -> Result<(), (u8, String)> {
     let mut record = serde_json::to_vec(report).map_err(|e| (USAGE, e.to_string()))?;
     record.push(b'\n');
     if record.len() > MAX_RECORD {

@@ -51,7 +51,7 @@ impl Sequence<'_> {
         if let Some(Err(error)) = self.control.as_ref().map(|control| control.give_to(user.uid)) {
             let text =
                 format!("the control socket cannot be passed to {}: {error}; its reports will not arrive", user.name);
-            self.sinks.say(Level::Warning, &text);
+            self.sinks.write_line(Level::Warning, &text);
         }
         let began = clock::mono_ms();
         let running = match Running::start(script, user, &setting, seq, began) {
@@ -101,7 +101,7 @@ impl Sequence<'_> {
         let ended = running.ended();
         let refusal = running.refusal().map(str::to_owned);
         if let Err(error) = running.finish(&mut self.sinks, self.directory) {
-            self.sinks.say(Level::Warning, &format!("output is not kept: {error}"));
+            self.sinks.write_line(Level::Warning, &format!("output is not kept: {error}"));
         }
         let (status, elapsed_ms) = match (refusal, ended) {
             (None, Some(ended)) => ended,
@@ -115,13 +115,13 @@ impl Sequence<'_> {
         let unseen = watchdog.passed_by(began.saturating_add(elapsed_ms)).filter(|_| !watchdog.overdue());
         if let Some(limit_ms) = unseen {
             let text = format!("ended past its limit of {}", Span::from_millis(limit_ms));
-            self.sinks.say(Level::Error, &format!("{name}: {text}; its runner could not watch it"));
+            self.sinks.write_line(Level::Error, &format!("{name}: {text}; its runner could not watch it"));
         }
         let timed_out = watchdog.overdue() || unseen.is_some();
         let tolerable = planned.tolerable && !status.is_success() && !timed_out && !self.cancelled;
         if !status.is_success() {
             let (level, also) = if tolerable { (Level::Warning, ", which is tolerable") } else { (Level::Error, "") };
-            self.sinks.say(level, &format!("{name}: {status} after {}{also}", elapsed(elapsed_ms)));
+            self.sinks.write_line(level, &format!("{name}: {status} after {}{also}", elapsed(elapsed_ms)));
         }
         self.note(&StepRecord::End {
             seq,
@@ -144,18 +144,18 @@ impl Sequence<'_> {
                 let text = format!("past its limit of {}", Span::from_millis(limit.limit_ms));
                 self.headline.detail(&text);
                 let doing = if doing.is_empty() { doing } else { format!(": {doing}") };
-                self.sinks.say(Level::Error, &format!("{name}: {text}{doing}"));
+                self.sinks.write_line(Level::Error, &format!("{name}: {text}{doing}"));
                 if term {
                     running.signal(Signal::TERM);
                 }
             }
             Due::Kill => {
-                self.sinks.say(Level::Error, &format!("{name}: killed, as its action's policy says"));
+                self.sinks.write_line(Level::Error, &format!("{name}: killed, as its action's policy says"));
                 running.kill();
             }
             Due::InVain { limit_ms } => {
                 let doing = self.note_overdue(seq, name, limit_ms, Some(KILLED_IN_VAIN));
-                self.sinks.say(Level::Error, &format!("{name}: {doing}"));
+                self.sinks.write_line(Level::Error, &format!("{name}: {doing}"));
             }
         }
     }
@@ -178,7 +178,7 @@ impl Sequence<'_> {
     }
 
     fn not_run(&mut self, seq: u32, name: &str, why: String, status: u8) -> io::Result<End> {
-        self.sinks.say(Level::Error, &format!("{name}: {why}"));
+        self.sinks.write_line(Level::Error, &format!("{name}: {why}"));
         self.steps.append(&StepRecord::NotRun {
             seq,
             script: name.to_owned(),

@@ -48,7 +48,7 @@ struct Pipe {
     file: File,
     /// Number of unread bytes that were in the pipe when the script ended. The runner reads all of them, also while the
     /// journal is slow.
-    owed: usize,
+    unread: usize,
 }
 
 #[derive(Debug)]
@@ -157,7 +157,7 @@ impl Running {
         match rustix::io::read(&pipe.file, spare_capacity(&mut chunk)) {
             Ok(0) => *slot = None,
             Ok(n) => {
-                pipe.owed = pipe.owed.saturating_sub(n);
+                pipe.unread = pipe.unread.saturating_sub(n);
                 return self.output.take(stream, &chunk, sinks, directory);
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
@@ -208,7 +208,8 @@ impl Running {
         self.ended = Some((status, now));
         self.read_stage();
         for pipe in [&mut self.out, &mut self.err].into_iter().flatten() {
-            pipe.owed = rustix::io::ioctl_fionread(&pipe.file).map_or(0, |n| usize::try_from(n).unwrap_or(usize::MAX));
+            pipe.unread =
+                rustix::io::ioctl_fionread(&pipe.file).map_or(0, |n| usize::try_from(n).unwrap_or(usize::MAX));
         }
     }
 
@@ -219,7 +220,7 @@ impl Running {
             return false;
         }
         let pipes = || [&self.out, &self.err].into_iter().flatten();
-        if pipes().any(|pipe| pipe.owed > 0) {
+        if pipes().any(|pipe| pipe.unread > 0) {
             return false;
         }
         pipes().next().is_none() || *self.grace_until.get_or_insert(now.saturating_add(PIPE_GRACE_MS)) <= now
@@ -251,7 +252,7 @@ impl Pipe {
     fn new(fd: OwnedFd) -> io::Result<Self> {
         // Sets only the runner's end: the script's end is a separate description and stays blocking, as scripts expect.
         rustix::io::ioctl_fionbio(&fd, true)?;
-        Ok(Self { file: fd.into(), owed: 0 })
+        Ok(Self { file: fd.into(), unread: 0 })
     }
 }
 
@@ -266,7 +267,7 @@ mod tests {
         let script = Script {
             name: "sh".to_owned(),
             path: "/bin/sh".into(),
-            args: ["-c", "echo owed; sleep 1000 & echo $! >&2"].map(str::to_owned).into(),
+            args: ["-c", "echo unread; sleep 1000 & echo $! >&2"].map(str::to_owned).into(),
         };
         let setting = Setting { cwd: "/", umask: 0o022, env: &Environment::new() };
         let mut running = Running::start(&script, &User::root(), &setting, 0, 100).unwrap();
@@ -279,15 +280,15 @@ mod tests {
         assert_eq!(running.ended(), Some((ExitStatus::Exit(0), 50)));
         assert!(!running.done(u64::MAX - 1) && running.next().is_none());
 
-        let mut said = String::new();
+        let mut printed = String::new();
         for pipe in [&mut running.out, &mut running.err].into_iter().flatten() {
-            let mut bytes = vec![0; pipe.owed];
+            let mut bytes = vec![0; pipe.unread];
             pipe.file.read_exact(&mut bytes).unwrap();
-            pipe.owed = 0;
-            said.push_str(&String::from_utf8(bytes).unwrap());
+            pipe.unread = 0;
+            printed.push_str(&String::from_utf8(bytes).unwrap());
         }
         assert!(!running.done(200) && !running.done(199 + PIPE_GRACE_MS) && running.done(200 + PIPE_GRACE_MS));
-        let child = said.strip_prefix("owed\n").unwrap().trim().parse().ok().and_then(Pid::from_raw).unwrap();
+        let child = printed.strip_prefix("unread\n").unwrap().trim().parse().ok().and_then(Pid::from_raw).unwrap();
         rustix::process::kill_process(child, Signal::KILL).unwrap();
     }
 }

@@ -133,14 +133,14 @@ mod tests {
         }
     }
 
-    fn said(systemd: &UnixDatagram) -> Option<String> {
+    fn status_line(systemd: &UnixDatagram) -> Option<String> {
         let mut buffer = [0; 256];
         let n = systemd.recv(&mut buffer).ok()?;
         Some(String::from_utf8_lossy(&buffer[..n]).into_owned())
     }
 
     #[test]
-    fn what_passes_unseen_is_not_said() {
+    fn unseen_progress_is_not_shown() {
         let directory = tempfile::tempdir().unwrap();
         let systemd = UnixDatagram::bind(directory.path().join("notify")).unwrap();
         systemd.set_nonblocking(true).unwrap();
@@ -149,9 +149,9 @@ mod tests {
         quick.script(1, "a", 100, 0, None);
         quick.tick(99 + UNSEEN_MS);
         quick.end("well", true);
-        assert_eq!(said(&systemd), None);
+        assert_eq!(status_line(&systemd), None);
         quick.end("not so well", false);
-        assert_eq!(said(&systemd).as_deref(), Some("STATUS=t: not so well\n"));
+        assert_eq!(status_line(&systemd).as_deref(), Some("STATUS=t: not so well\n"));
 
         // The headline shows some names of many short scripts.
         let mut slow = headline(&systemd);
@@ -160,16 +160,16 @@ mod tests {
         assert_eq!(slow.next(), Some(100 + UNSEEN_MS));
         slow.tick(100 + UNSEEN_MS);
         assert_eq!(
-            (said(&systemd).as_deref(), slow.next()),
+            (status_line(&systemd).as_deref(), slow.next()),
             (Some("STATUS=t: 2/3 b (since 03:02:08Z, limit 5m)\n"), None)
         );
         slow.script(3, "c", 400, 1_000, None);
         slow.detail("at it");
         assert_eq!(
-            (said(&systemd).as_deref(), slow.next()),
+            (status_line(&systemd).as_deref(), slow.next()),
             (Some("STATUS=t: 3/3 c, at it (since 00:00:01Z, no limit)\n"), None)
         );
         slow.end("well", true);
-        assert_eq!(said(&systemd).as_deref(), Some("STATUS=t: well\n"));
+        assert_eq!(status_line(&systemd).as_deref(), Some("STATUS=t: well\n"));
     }
 }

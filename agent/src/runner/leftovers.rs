@@ -45,7 +45,7 @@ pub(crate) struct Leftovers {
     /// CLOCK_MONOTONIC (ms) at which the runner sends KILL. `None`: it sends none, or has sent it.
     kill_at: Option<u64>,
     /// CLOCK_MONOTONIC (ms) at which the runner looks at the processes next. `None`: once a process has ended.
-    look_at: Option<u64>,
+    check_at: Option<u64>,
     /// The processes that got KILL, by pid and start time.
     killed: BTreeSet<(i32, u64)>,
     noted: Vec<Leftover>,
@@ -63,7 +63,7 @@ impl Leftovers {
             treatment,
             term,
             kill_at: kill.then(|| now.saturating_add(KILL_GRACE_MS)),
-            look_at: Some(if at_once { now } else { now.saturating_add(SETTLE_MS) }),
+            check_at: Some(if at_once { now } else { now.saturating_add(SETTLE_MS) }),
             killed: BTreeSet::new(),
             noted: Vec::new(),
             records: 0,
@@ -72,22 +72,22 @@ impl Leftovers {
 
     /// Plans TERM for the processes, at once.
     pub(crate) fn term(&mut self) {
-        (self.term, self.look_at) = (true, Some(0));
+        (self.term, self.check_at) = (true, Some(0));
     }
 
     /// Plans KILL for the processes, at once.
     pub(crate) fn kill(&mut self) {
-        (self.treatment, self.kill_at, self.look_at) = (Treatment::Kill, None, Some(0));
+        (self.treatment, self.kill_at, self.check_at) = (Treatment::Kill, None, Some(0));
     }
 
     /// Plans a look, because a process has ended: its children are the runner's now.
     fn one_ended(&mut self, now: u64) {
         let at = if self.treatment == Treatment::Kill { now } else { now.saturating_add(SETTLE_MS) };
-        self.look_at = self.look_at.into_iter().chain([at]).min();
+        self.check_at = self.check_at.into_iter().chain([at]).min();
     }
 
     fn next(&self) -> Option<u64> {
-        self.look_at.into_iter().chain(self.kill_at).min()
+        self.check_at.into_iter().chain(self.kill_at).min()
     }
 
     /// Sends the processes the signals that are due. Returns the processes, described before they get KILL; under
@@ -141,7 +141,7 @@ impl Sequence<'_> {
             if left.kill_at.is_some_and(|at| at <= now) {
                 left.kill();
             }
-            if left.look_at.take_if(|at| *at <= now).is_some() {
+            if left.check_at.take_if(|at| *at <= now).is_some() {
                 self.inspect_leftovers();
             }
             let next = self.leftovers.as_ref().and_then(Leftovers::next);
@@ -162,7 +162,7 @@ impl Sequence<'_> {
         left.noted.clone_from(&processes);
         left.records += 1;
         if left.records == 1 {
-            left.look_at = Some(clock::mono_ms().saturating_add(SETTLE_MS));
+            left.check_at = Some(clock::mono_ms().saturating_add(SETTLE_MS));
         }
         let (treatment, first) = (left.treatment, left.records == 1);
         let all: Vec<String> = processes.iter().map(|one| format!("{} {}", one.pid, one.named().command)).collect();
@@ -173,7 +173,7 @@ impl Sequence<'_> {
         };
         let text = format!("{what}: {}", all.join(", "));
         if first || treatment == Treatment::Kill {
-            self.sinks.say(Level::Warning, &text);
+            self.sinks.write_line(Level::Warning, &text);
         }
         if treatment != Treatment::Keep {
             self.headline.waits(&text);

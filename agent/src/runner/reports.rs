@@ -160,12 +160,12 @@ mod tests {
     #[test]
     fn a_report_is_tidied_and_recorded_up_to_the_bound() {
         let mut reports = Reports::new(0, &BTreeSet::new());
-        let say = |reports: &mut Reports| {
+        let receive = |reports: &mut Reports| {
             let message = "mount\nMAINPID=1\u{1b}".to_owned();
             let check = "lustre".to_owned();
             reports.handle(&speaker(), Report::Tolerable { check, message }, 5, 7)
         };
-        let Ok(Verdict::Record { record, text }) = say(&mut reports) else {
+        let Ok(Verdict::Record { record, text }) = receive(&mut reports) else {
             panic!("not recorded");
         };
         assert_eq!(text, "20-lustre: tolerable, check lustre: mount MAINPID=1 ");
@@ -173,10 +173,10 @@ mod tests {
         let message = "mount MAINPID=1 ".to_owned();
         assert_eq!(record, speaker().record(Report::Tolerable { check, message }, 7));
         for _ in 0..MAX_REPORTS {
-            assert!(say(&mut reports).is_ok());
+            assert!(receive(&mut reports).is_ok());
             reports.taken();
         }
-        assert!(say(&mut reports).unwrap_err().contains("256"));
+        assert!(receive(&mut reports).unwrap_err().contains("256"));
         assert!(progress(&mut reports, "still shown", 10).is_some());
     }
 

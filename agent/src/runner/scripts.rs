@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_a_run_is_said() {
+    fn each_error_of_a_run_is_named() {
         let directories = |d: &str| Run::Directories(vec![d.to_owned()]);
         let command = |c: &[&str]| Run::Command(c.iter().map(|w| (*w).to_owned()).collect());
         for (run, part) in [

@@ -26,7 +26,7 @@ use crate::users;
 pub(crate) const NAME: &str = "perilog-runner-nss";
 
 /// Can this build look up users as the host does?
-pub(crate) const LOOKS_UP: bool = cfg!(not(target_env = "musl"));
+pub(crate) const HAS_NAME_SERVICE: bool = cfg!(not(target_env = "musl"));
 
 /// Becomes the second build ([`NAME`]) if the plan has users to look up and a package has that build. Returns if this
 /// build runs the task itself. The caller has neither the claim nor handlers of signals: a signal that came before
@@ -35,7 +35,7 @@ pub(crate) const LOOKS_UP: bool = cfg!(not(target_env = "musl"));
 /// # Errors
 /// The second build is there and cannot be executed.
 pub(crate) fn pass_on(plan: &Plan) -> Result<(), Refusal> {
-    if !users::are_looked_up(plan) {
+    if !users::need_lookup(plan) {
         return Ok(());
     }
     let Ok(own) = env::current_exe() else { return Ok(()) };

@@ -106,7 +106,7 @@ impl<'a> Sequence<'a> {
         let found = scripts::find(&self.intent.plan.run);
         let skipped = found.as_ref().map(|found| found.skipped.clone()).unwrap_or_default();
         for file in &skipped {
-            self.sinks.say(Level::Warning, file);
+            self.sinks.write_line(Level::Warning, file);
         }
         let prepared = lists.as_ref().map_err(Clone::clone);
         let start = &self.intent.start;
@@ -116,7 +116,7 @@ impl<'a> Sequence<'a> {
         let mut tally = match prepared {
             Ok(planned) => self.run_all(&planned),
             Err(why) => {
-                self.sinks.say(Level::Error, &format!("nothing is run: {why}"));
+                self.sinks.write_line(Level::Error, &format!("nothing is run: {why}"));
                 let mut tally = Tally::new(0);
                 tally.misconfigured(why);
                 tally
@@ -150,7 +150,7 @@ impl<'a> Sequence<'a> {
                 break;
             }
             if self.is_out_of_time() {
-                self.sinks.say(Level::Error, "the task's limit has passed: nothing further begins");
+                self.sinks.write_line(Level::Error, "the task's limit has passed: nothing further begins");
                 tally.out_of_time();
                 break;
             }
@@ -171,7 +171,7 @@ impl<'a> Sequence<'a> {
                 }
                 Err(error) => {
                     let why = task::unrecorded(self.directory, &error);
-                    self.sinks.say(Level::Error, &why);
+                    self.sinks.write_line(Level::Error, &why);
                     tally.misconfigured(why);
                     break;
                 }
@@ -198,7 +198,7 @@ impl<'a> Sequence<'a> {
             attempt = attempt.saturating_add(1);
             let text = format!("try {attempt} in {}", Span::from_millis(pause));
             self.headline.detail(&text);
-            self.sinks.say(Level::Warning, &format!("{}: {text}", planned.script.name));
+            self.sinks.write_line(Level::Warning, &format!("{}: {text}", planned.script.name));
             if !self.pause(pause) {
                 return Ok(end);
             }
@@ -243,11 +243,11 @@ impl<'a> Sequence<'a> {
                 }
                 (Ready::Pipe(stream), Some((script, _))) => {
                     if let Err(error) = script.read(stream, &mut self.sinks, self.directory) {
-                        self.sinks.say(Level::Warning, &format!("output is not kept: {error}"));
+                        self.sinks.write_line(Level::Warning, &format!("output is not kept: {error}"));
                     }
                 }
                 (Ready::Stage, Some((script, _))) => script.read_stage(),
-                (Ready::Door, _) => {
+                (Ready::Listener, _) => {
                     let user = self.speaker.as_ref().map(|(_, uid)| *uid);
                     self.control.iter_mut().for_each(|control| control.admit(user));
                 }
@@ -273,7 +273,7 @@ impl<'a> Sequence<'a> {
                     return;
                 }
                 self.note(&StepRecord::Cancelled { at_ms: clock::wall_ms() });
-                self.sinks.say(Level::Warning, "cancelled: nothing further begins");
+                self.sinks.write_line(Level::Warning, "cancelled: nothing further begins");
                 if let Some((script, dog)) = running {
                     dog.termed();
                     script.signal(Signal::TERM);
@@ -308,7 +308,7 @@ impl<'a> Sequence<'a> {
                 Err(Errno::INTR) => {}
                 Err(Errno::CHILD) => return Reaped { any, are_left: false },
                 Err(error) => {
-                    self.sinks.say(Level::Error, &format!("cannot wait for the script: {error}"));
+                    self.sinks.write_line(Level::Error, &format!("cannot wait for the script: {error}"));
                     return Reaped { any, are_left: false };
                 }
             }
@@ -332,7 +332,7 @@ impl<'a> Sequence<'a> {
                 Verdict::Record { record: line, text } => {
                     record(&line)?;
                     reports.taken();
-                    sinks.say(Level::Info, &text);
+                    sinks.write_line(Level::Info, &text);
                 }
                 Verdict::Show { text, record: line } => {
                     headline.detail(&text);
@@ -347,7 +347,9 @@ impl<'a> Sequence<'a> {
             if mark.is_none() {
                 match Mark::watch(directory) {
                     Ok(watch) => *mark = Some(watch),
-                    Err(error) => sinks.say(Level::Warning, &format!("cannot see when the controller knows: {error}")),
+                    Err(error) => {
+                        sinks.write_line(Level::Warning, &format!("cannot see when the controller knows: {error}"))
+                    }
                 }
             }
             Ok(if Mark::is_there(directory) { Reply::Acknowledged } else { Reply::Recorded })
@@ -369,7 +371,7 @@ impl<'a> Sequence<'a> {
     pub(crate) fn note(&mut self, record: &StepRecord) {
         let (directory, steps) = (self.directory, &mut self.steps);
         if let Err(error) = directory.with_room(|| steps.append(record)) {
-            self.sinks.say(Level::Error, &format!("{}: {error}", self.directory.file(crate::steps::FILE)));
+            self.sinks.write_line(Level::Error, &format!("{}: {error}", self.directory.file(crate::steps::FILE)));
         }
     }
 }

@@ -89,15 +89,17 @@ pub(crate) fn run(run_dir: &Path, since_boot_ms: Option<u64>, stem: &str) -> Res
             // systemd passes no supplementary groups, but another parent may, and root's scripts would inherit the
             // groups.
             if let Err(error) = rustix::thread::set_thread_groups(&[]) {
-                sinks.say(Level::Warning, &format!("supplementary groups are as they were: {error}"));
+                sinks.write_line(Level::Warning, &format!("supplementary groups are as they were: {error}"));
             }
             if let Some(warning) = rlimits::raise(intent.plan.nofile) {
-                sinks.say(Level::Warning, &warning);
+                sinks.write_line(Level::Warning, &warning);
             }
             // A script's orphans become the runner's children, in whatever cgroup they are.
             if let Err(error) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
-                sinks
-                    .say(Level::Warning, &format!("what scripts leave outside of the unit is not waited for: {error}"));
+                sinks.write_line(
+                    Level::Warning,
+                    &format!("what scripts leave outside of the unit is not waited for: {error}"),
+                );
             }
             let control = open_control(run_dir, stem, &intent, &mut sinks);
             Sequence::new(&intent, &directory, steps, control, signals, sinks, (began.mono_ms, limit)).run()
@@ -105,7 +107,7 @@ pub(crate) fn run(run_dir: &Path, since_boot_ms: Option<u64>, stem: &str) -> Res
         Err(error) => {
             let mut tally = Tally::new(0);
             tally.misconfigured(unrecorded(&directory, &error));
-            sinks.say(Level::Error, &unrecorded(&directory, &error));
+            sinks.write_line(Level::Error, &unrecorded(&directory, &error));
             sinks.flush(began.mono_ms);
             (tally, began)
         }
@@ -151,7 +153,7 @@ fn open_control(run_dir: &Path, stem: &str, intent: &Intent, sinks: &mut Sinks) 
     match Control::open(run_dir, stem, &intent.start) {
         Ok(control) => Some(control),
         Err(error) => {
-            sinks.say(Level::Error, &format!("no control socket: {error}; reports of scripts will not arrive"));
+            sinks.write_line(Level::Error, &format!("no control socket: {error}; reports of scripts will not arrive"));
             None
         }
     }

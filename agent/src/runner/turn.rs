@@ -26,7 +26,7 @@ pub(crate) enum Ready {
     /// A file was renamed into the task's directory; the file may be the mark of an expected boot.
     Mark,
     /// A process waits for the control socket to accept it.
-    Door,
+    Listener,
     /// A peer of the control socket sent bytes or disconnected. The number is the peer's index in [`Control::peers`].
     Peer(usize),
 }
@@ -52,7 +52,7 @@ pub(crate) fn wait(
     }
     wanted.extend(mark.map(|mark| (Ready::Mark, mark.fd(), PollFlags::IN)));
     if let Some(control) = control {
-        wanted.extend(control.open_listener().map(|fd| (Ready::Door, fd, PollFlags::IN)));
+        wanted.extend(control.open_listener().map(|fd| (Ready::Listener, fd, PollFlags::IN)));
         wanted.extend(control.peers().enumerate().map(|(n, fd)| (Ready::Peer(n), fd, PollFlags::IN)));
     }
     let mut polled: Vec<PollFd<'_>> =

@@ -43,7 +43,7 @@ impl User {
 }
 
 /// Returns `true` if the plan has users other than root, which NSS has to look up.
-pub(crate) fn are_looked_up(plan: &Plan) -> bool {
+pub(crate) fn need_lookup(plan: &Plan) -> bool {
     let own = plan.scripts.values().filter_map(|script| script.user.as_deref());
     own.chain([plan.user.as_str()]).any(|name| !is_root(name))
 }
@@ -61,7 +61,7 @@ pub(crate) fn find(name: &str) -> Result<User, String> {
     if is_root(name) {
         return Ok(User::root());
     }
-    if !second::LOOKS_UP {
+    if !second::HAS_NAME_SERVICE {
         return Err(format!("cannot look up user `{name}`: {} is not installed beside this runner", second::NAME));
     }
     let (answer, answered) = mpsc::sync_channel(1);
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_is_not_looked_up_and_nobody_has_a_shell() {
+    fn root_needs_no_lookup_and_nobody_has_a_shell() {
         assert_eq!(find("root"), Ok(User::root()));
         assert_eq!(find("0"), Ok(User::root()));
         let nobody = find("nobody").unwrap();

@@ -72,12 +72,12 @@ struct Shared {
     around: Surroundings,
     /// Result of the last inspection of each unit, by stem: units of live tasks, and units of ended tasks that are
     /// still loaded.
-    inspected: Mutex<HashMap<String, Looked>>,
+    inspected: Mutex<HashMap<String, Inspected>>,
 }
 
 /// State of a unit at the last inspection.
 #[derive(Debug, Default, Clone)]
-struct Looked {
+struct Inspected {
     /// Whether the unit failed, which decides how to unload it; `None` while the unit was in transition.
     failed: Option<bool>,
     /// Object path of the unit's invocation; `None`: the unit has not run yet. If another unit takes the same name,
@@ -197,7 +197,7 @@ impl Bus {
         };
         let failed = matches!(unit.active.as_str(), "active" | "failed").then(|| unit.active == "failed");
         let object = unit.invocation.as_ref().map(|invocation| unit_path(invocation.as_str()));
-        self.inspected().insert(stem.to_owned(), Looked { failed, object });
+        self.inspected().insert(stem.to_owned(), Inspected { failed, object });
         // Inspecting a running script costs one call. The kernel's `cgroup.events` shows at no cost whether a second
         // call is worthwhile.
         let events = self.shared.around.cgroups.events(unit.cgroup.as_deref());
@@ -264,7 +264,7 @@ impl Bus {
         self.release(stem).await;
         // If the unit was in transition at the last inspection, makes both calls: Stop does not affect a failed unit,
         // ResetFailed affects only a failed unit.
-        let Looked { failed, object } = self.inspected().get(stem).cloned().unwrap_or_default();
+        let Inspected { failed, object } = self.inspected().get(stem).cloned().unwrap_or_default();
         if failed != Some(true) {
             gone_is_fine(match &object {
                 Some(object) => self.call(SYSTEMD, object, UNIT, "Stop", &"replace").await,
@@ -348,7 +348,7 @@ impl Bus {
         Ok(self.shared.connection.call_method(Some(to), path, Some(interface), method, body).await?)
     }
 
-    fn inspected(&self) -> MutexGuard<'_, HashMap<String, Looked>> {
+    fn inspected(&self) -> MutexGuard<'_, HashMap<String, Inspected>> {
         // A panicking holder cannot leave a table of plain values half changed.
         self.shared.inspected.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -55,9 +55,9 @@ mod tests {
             ("S (sleeping)", "0000000000004000", Some("does not take")),
             ("S (sleeping)", "0000040000000000", Some("does not take")),
         ] {
-            let said = read(&format!("Name:\tperilog-runner\nState:\t{state}\nSigPnd:\t0\nShdPnd:\t{pending}\n"));
-            assert_eq!(said.is_some(), expect.is_some(), "{state} {pending}");
-            assert!(said.unwrap_or_default().contains(expect.unwrap_or_default()), "{state} {pending}");
+            let output = read(&format!("Name:\tperilog-runner\nState:\t{state}\nSigPnd:\t0\nShdPnd:\t{pending}\n"));
+            assert_eq!(output.is_some(), expect.is_some(), "{state} {pending}");
+            assert!(output.unwrap_or_default().contains(expect.unwrap_or_default()), "{state} {pending}");
         }
         assert_eq!((read(""), deaf(0), deaf(std::process::id())), (None, None, None));
     }

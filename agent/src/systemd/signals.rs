@@ -147,7 +147,7 @@ mod tests {
     const SYSTEMD_IS: &str = ":1.2";
     const FORGER: &str = ":1.66";
 
-    fn says<B: serde::Serialize + zbus::DynamicType>(
+    fn signal_from<B: serde::Serialize + zbus::DynamicType>(
         sender: &str,
         path: &str,
         (interface, member): (&str, &str),
@@ -158,17 +158,17 @@ mod tests {
 
     fn job_removed(sender: &str) -> Message {
         let job = ObjectPath::try_from("/org/freedesktop/systemd1/job/7").unwrap();
-        says(sender, MANAGER_PATH, (MANAGER, "JobRemoved"), &(7u32, job, unit_of(OURS).as_str(), "done"))
+        signal_from(sender, MANAGER_PATH, (MANAGER, "JobRemoved"), &(7u32, job, unit_of(OURS).as_str(), "done"))
     }
 
     fn changed(sender: &str) -> Message {
         let nothing: (HashMap<&str, zbus::Variant<'_>>, &[&str]) = (HashMap::new(), &[]);
         let body = ("org.freedesktop.systemd1.Service", nothing.0, nothing.1);
-        says(sender, &unit_path(&unit_of(OURS)), (PROPERTIES, "PropertiesChanged"), &body)
+        signal_from(sender, &unit_path(&unit_of(OURS)), (PROPERTIES, "PropertiesChanged"), &body)
     }
 
     fn owner_changed(sender: &str, name: &str, new: &str) -> Message {
-        says(sender, DBUS_PATH, (DBUS, "NameOwnerChanged"), &(name, SYSTEMD_IS, new))
+        signal_from(sender, DBUS_PATH, (DBUS, "NameOwnerChanged"), &(name, SYSTEMD_IS, new))
     }
 
     /// Returns an [`Interest`] that knows systemd's unique name. For it, the agent's connection has started the test's

@@ -25,7 +25,7 @@ const MOST_MIB: u64 = 24;
 /// grew to 890 MiB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_questions_ends_the_session_and_grows_nothing() {
-    const SAID: &str = "it asks more than 16 questions at a time";
+    const REASON: &str = "it asks more than 16 questions at a time";
     let bed = Bed::new();
     let agent = bed.start();
     let before = agent.rss_mib();
@@ -42,7 +42,7 @@ async fn a_flood_of_questions_ends_the_session_and_grows_nothing() {
         let peak = agent.peak_mib();
         println!("{asked} questions were sent: RSS {before} MiB, then {peak} MiB at most");
         assert!(peak < before + MOST_MIB, "{before} MiB, then {peak} MiB after {asked} questions");
-        agent.log.wait_for_more(SAID, session);
+        agent.log.wait_for_more(REASON, session);
     }
     // The agent dials again, and answers one question at a time.
     let mut peer = Peer::accept(&bed).await;

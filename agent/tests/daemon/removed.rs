@@ -12,7 +12,7 @@ async fn a_removed_tasks_directory_is_reported_once_and_new_tasks_go_on() {
     let bed = Bed::new();
     let agent = bed.start();
     let tasks = bed.run_dir().join("tasks");
-    let said = format!("{} was gone", tasks.display());
+    let warning = format!("{} was gone", tasks.display());
     let mut peer = Peer::accept(&bed).await;
     peer.start("f0").await;
     for round in 1..=2 {
@@ -22,7 +22,7 @@ async fn a_removed_tasks_directory_is_reported_once_and_new_tasks_go_on() {
             assert!(tasks.join(stem).join("intent.json").exists(), "accepted is on disk");
         }
         assert_eq!(fs::metadata(&tasks).unwrap().permissions().mode() & 0o777, 0o700);
-        agent.log.wait_for_more(&said, round - 1);
-        assert_eq!(agent.log.count(&said), round, "once each time");
+        agent.log.wait_for_more(&warning, round - 1);
+        assert_eq!(agent.log.count(&warning), round, "once each time");
     }
 }

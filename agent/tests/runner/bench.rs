@@ -348,7 +348,7 @@ impl Left {
     }
 
     /// Returns `true` if a line on stderr contains `part`.
-    pub(crate) fn said(&self, part: &str) -> bool {
+    pub(crate) fn has_printed(&self, part: &str) -> bool {
         self.ended.err.iter().any(|line| line.contains(part))
     }
 }

@@ -23,8 +23,8 @@ fn command(task: &mut Task, words: &[&str]) {
 fn lists_too_long_for_a_variable_are_in_files() {
     for user in ["root", "nobody"] {
         let mut task = Task::new();
-        let says = "echo ${PERILOG_RANKS-none} $PERILOG_HOSTS; stat -c %a $PERILOG_RANKS_FILE; cat $PERILOG_RANKS_FILE";
-        command(&mut task, &["/bin/sh", "-c", says]);
+        let line = "echo ${PERILOG_RANKS-none} $PERILOG_HOSTS; stat -c %a $PERILOG_RANKS_FILE; cat $PERILOG_RANKS_FILE";
+        command(&mut task, &["/bin/sh", "-c", line]);
         task.intent.plan.user = user.to_owned();
         task.intent.start.ranks = (0..30_000).map(|rank| rank * 2 + 1).collect();
         task.intent.start.hosts = "n[0-29999]".parse().unwrap();
@@ -161,8 +161,8 @@ fn stack_and_locked_memory_are_unlimited_or_as_permitted() {
     assert_eq!(out.len(), 4);
     for (name, soft, hard) in [("stack", out[0], out[1]), ("memlock", out[2], out[3])] {
         assert_eq!(soft, hard, "{name}");
-        let is_said = left.said("limits below what was asked for") && left.said(&format!("{name} "));
-        assert!(soft == "unlimited" || is_said, "{left:?}");
+        let is_printed = left.has_printed("limits below what was asked for") && left.has_printed(&format!("{name} "));
+        assert!(soft == "unlimited" || is_printed, "{left:?}");
     }
 }
 
@@ -195,7 +195,7 @@ fn a_script_runs_as_its_own_user_with_that_users_groups() {
 /// The static runner of a package cannot look up users: it passes such a task to the build beside it, which can, and
 /// runs all others itself. Both claim once, and a cancel reaches them.
 #[test]
-fn a_task_with_users_goes_to_the_runner_that_looks_them_up() {
+fn a_task_with_users_goes_to_the_runner_with_the_name_service() {
     let exe = "readlink /proc/$PPID/exe";
     for (users, expected) in [(&[][..], "perilog-runner"), (&["0", "nobody"][..], "perilog-runner-nss")] {
         let mut task = Task::with(&[("a", exe), ("b", "id -un")]);
@@ -219,7 +219,7 @@ fn a_broken_second_runner_runs_nothing() {
     task.intent.plan.user = "nobody".to_owned();
     let left = task.run();
     assert_eq!((left.code(), left.out(), left.steps.len()), (66, vec![], 0), "{left:?}");
-    assert!(left.said("perilog-runner-nss, which looks up users, cannot be executed"), "{left:?}");
+    assert!(left.has_printed("perilog-runner-nss, which looks up users, cannot be executed"), "{left:?}");
     assert!(!task.directory().join("claim").exists());
 }
 
@@ -246,7 +246,7 @@ fn a_user_that_is_unknown_is_wrong_configuration() {
 }
 
 #[test]
-fn what_a_user_may_not_execute_or_enter_is_said() {
+fn what_a_user_may_not_execute_or_enter_is_named() {
     let mut task = Task::with(&[("10-a", "echo ran"), ("20-b", "echo b")]);
     fs::set_permissions(task.path("scripts/10-a"), fs::Permissions::from_mode(0o700)).unwrap();
     task.intent.plan.scripts.insert("10-a".to_owned(), as_user("nobody"));

@@ -21,8 +21,8 @@ fn scripts_run_in_byte_order_and_leftover_files_are_skipped() {
     symlink("a", task.path("scripts/f-link")).unwrap();
     let left = task.run();
     assert_eq!(left.out(), ["10-x", "9-x", "B", "a", "b", "a"]);
-    assert!(left.said("c-plain is skipped: not executable"));
-    assert!(left.said("d-directory is skipped: not a regular file") && left.said("e-masked is skipped"));
+    assert!(left.has_printed("c-plain is skipped: not executable"));
+    assert!(left.has_printed("d-directory is skipped: not a regular file") && left.has_printed("e-masked is skipped"));
     let result = left.result();
     assert_eq!((result.status, result.ran, result.of, result.worst), (0, 6, 6, None));
     assert!(left.tries().iter().all(|(_, status)| *status == Some(Exit(0))));

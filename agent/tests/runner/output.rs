@@ -40,9 +40,9 @@ fn a_million_lines_pass_and_a_bounded_part_is_kept() {
 
     let (head, tail) = (task.kept("out.0.head"), task.kept("out.0.tail"));
     assert!(head.starts_with("1\n2\n") && head.ends_with('\n') && (32_000..=32_768).contains(&head.len()));
-    let (said, tail) = tail.split_once('\n').unwrap();
+    let (note, tail) = tail.split_once('\n').unwrap();
     let left_out: usize =
-        said.strip_prefix("[perilog: ").unwrap().strip_suffix(" bytes left out]").unwrap().parse().unwrap();
+        note.strip_prefix("[perilog: ").unwrap().strip_suffix(" bytes left out]").unwrap().parse().unwrap();
     assert!((32_000..=32_768).contains(&tail.len()));
     let total: usize = (1..=1_000_000).map(|n: u32| n.to_string().len() + 1).sum();
     let memory = left.ended.err.iter().find(|line| line.starts_with("VmHWM")).unwrap().len() + 1;

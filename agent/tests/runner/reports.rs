@@ -65,7 +65,10 @@ fn every_report_is_recorded_before_it_is_acknowledged() {
             Report::ExpectReboot,
         ];
         assert_eq!(reports(&left), expect.iter().map(|r| ("10-a", r)).collect::<Vec<_>>());
-        assert!(left.said("10-a: tolerable, check lustre: mount missing"), "an operator finds it in the journal");
+        assert!(
+            left.has_printed("10-a: tolerable, check lustre: mount missing"),
+            "an operator finds it in the journal"
+        );
     }
 }
 
@@ -79,20 +82,20 @@ fn the_record_is_there_when_the_report_returns() {
 
 #[test]
 fn a_report_that_nobody_acknowledges_fails() {
-    let say = |control: Option<&str>, words: &[&str]| {
+    let send = |control: Option<&str>, words: &[&str]| {
         let mut command = Command::new(REPORT);
         command.args(words).env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.envs(control.map(|path| ("PERILOG_CONTROL", path)));
         let ended = Live::new(&mut command).end();
         (ended.status.code(), ended.err.join("\n"))
     };
-    let (status, text) = say(None, &["milestone", "m"]);
+    let (status, text) = send(None, &["milestone", "m"]);
     assert!(status == Some(7) && text.contains("PERILOG_CONTROL is not set"), "{text}");
-    let (status, text) = say(Some("/nowhere/x.sock"), &["milestone", "m"]);
+    let (status, text) = send(Some("/nowhere/x.sock"), &["milestone", "m"]);
     assert!(status == Some(7) && text.contains("not acknowledged: /nowhere/x.sock"), "{text}");
-    let (status, text) = say(None, &["milestone", "a b"]);
+    let (status, text) = send(None, &["milestone", "a b"]);
     assert!(status == Some(2) && text.contains("at character 2"), "{text}");
-    let (status, text) = say(None, &["user", &"x".repeat(5000)]);
+    let (status, text) = send(None, &["user", &"x".repeat(5000)]);
     assert!(status == Some(2) && text.contains("at most 4096"), "{text}");
 }
 
@@ -120,7 +123,7 @@ fn a_stranger_is_refused() {
     );
     let left = task.run();
     assert_eq!(left.out(), ["stranger 8", "user 8"], "{left:?}");
-    assert!(left.said("refused: uid 1 is neither root nor the user of the script that runs"), "{left:?}");
+    assert!(left.has_printed("refused: uid 1 is neither root nor the user of the script that runs"), "{left:?}");
     assert!(reports(&left).is_empty());
 
     task = self::task("echo ready; read x < $FIFO; exit 0");
@@ -157,7 +160,7 @@ fn a_milestone_past_the_jobs_bound_is_refused_to_its_script() {
         task("for n in $(seq 65); do $REPORT milestone m$n || echo $n $?; done; $REPORT milestone m1; echo again $?");
     let left = task.run();
     assert_eq!(left.out(), ["65 8", "again 0"], "{left:?}");
-    assert!(left.said("refused: 64 milestones"), "{left:?}");
+    assert!(left.has_printed("refused: 64 milestones"), "{left:?}");
     assert_eq!(reports(&left).len(), 65);
 
     // Beside those that the attempt has from other tasks.
@@ -229,7 +232,7 @@ fn without_a_socket_the_scripts_run_and_reports_fail() {
     fs::write(task.path("control"), "in the way").unwrap();
     let left = task.run();
     assert_eq!((left.out(), left.code()), (vec!["status 7"], 0));
-    assert!(left.said("no control socket"));
+    assert!(left.has_printed("no control socket"));
 }
 
 #[test]
@@ -256,6 +259,6 @@ fn an_expected_boot_is_acknowledged_once_known_a_local_one_at_once() {
         task.intent.local = local;
         let left = task.run();
         assert_eq!(left.out(), [status]);
-        assert_eq!(left.said("a boot now may be taken for a loss"), !local);
+        assert_eq!(left.has_printed("a boot now may be taken for a loss"), !local);
     }
 }

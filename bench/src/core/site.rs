@@ -320,13 +320,13 @@ impl<'a> Site<'a> {
         &mut self,
         name: &str,
         attempt: u64,
-        mut says: impl FnMut(&mut Rng, TaskId) -> FromAgent,
+        mut message_of: impl FnMut(&mut Rng, TaskId) -> FromAgent,
     ) -> Result<()> {
         let id = ActionId::of(self.settings.cluster, &self.job, Attempt::from_number(attempt), &action(name)?);
         let mut order = self.nodes.clone();
         self.random.shuffle(&mut order);
         for (rank, session) in order {
-            let frame = says(&mut self.random, TaskId { action: id, rank: Rank(rank) });
+            let frame = message_of(&mut self.random, TaskId { action: id, rank: Rank(rank) });
             self.handle(vec![message(session, frame)])?;
             if self.spent.batches.is_multiple_of(FETCH_EVERY) {
                 self.fetch()?;

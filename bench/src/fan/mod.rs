@@ -211,11 +211,11 @@ impl Bench {
         let began = clock::mono_us();
         let after = rounds::begin(&mut self.client, self.agents, self.attempt)?;
         rounds::verdict(&self.controller, &mut self.events, self.agents, self.attempt, after)?;
-        let took = ms(began);
+        let elapsed = ms(began);
         // The event stream was left before its end, so its connection cannot be used again.
         self.events = self.controller.client()?;
         settle(&mut self.real, self.attempt)?;
-        Ok(took)
+        Ok(elapsed)
     }
 
     /// Runs one round through the bare server ([`echo`]), which sends every agent the frames that a controller would
@@ -223,9 +223,9 @@ impl Bench {
     fn bare(&mut self, round: usize) -> Result<f64> {
         let began = clock::mono_us();
         self.echo.ask("go")?;
-        let took = ms(began);
+        let elapsed = ms(began);
         settle(&mut self.bare, round)?;
-        Ok(took)
+        Ok(elapsed)
     }
 
     /// Returns an error unless each swarm (the controller's and the bare server's) counted exactly one Start and one

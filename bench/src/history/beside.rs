@@ -26,7 +26,7 @@ const EACH_MS: u64 = 4_000;
 /// Time limit for the controller to forget all finished jobs.
 const FORGOTTEN_MS: u64 = 120_000;
 /// Time between two looks at whether it has.
-const LOOK_MS: u64 = 250;
+const POLL_MS: u64 = 250;
 /// Target (docs/performance.md): the slowest write, over the median of the bare ones.
 const MOST: f64 = 10.0;
 const PAGE: [u8; 4096] = [7; 4096];
@@ -88,14 +88,14 @@ fn writes_beside(bench: &mut Bench, what: &str) -> Result<Samples> {
                 bench.controller.reload_with("keep-attempts = 1")?;
             }
             let began_ms = clock::mono_ms();
-            let (mut forgets, mut look_ms) = (what == FORGETTING, began_ms + LOOK_MS);
+            let (mut forgets, mut poll_ms) = (what == FORGETTING, began_ms + POLL_MS);
             while forgets || clock::mono_ms() - began_ms < EACH_MS {
                 let at = clock::mono_us();
                 bench.add_job()?;
                 ms.push((clock::mono_us() - at) as f64 / 1000.0);
-                if forgets && clock::mono_ms() >= look_ms {
+                if forgets && clock::mono_ms() >= poll_ms {
                     forgets = bench.has_seeded();
-                    look_ms = clock::mono_ms() + LOOK_MS;
+                    poll_ms = clock::mono_ms() + POLL_MS;
                     ensure!(!forgets || clock::mono_ms() - began_ms < FORGOTTEN_MS, "finished jobs are not forgotten");
                 }
             }

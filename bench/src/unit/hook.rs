@@ -77,7 +77,7 @@ async fn one(which: usize, job: usize) -> Result<f64> {
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let began = clock::mono_us();
     let status = command.status().await.with_context(|| format!("running {}", WAYS[which]))?;
-    let took = clock::mono_us() - began;
+    let elapsed = clock::mono_us() - began;
     ensure!(status.success(), "{} ended with {status}", WAYS[which]);
-    Ok(took as f64 / 1000.0)
+    Ok(elapsed as f64 / 1000.0)
 }

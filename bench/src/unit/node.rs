@@ -161,11 +161,11 @@ impl Ways {
                 ensure!(command.status().await.context("running systemd-run")?.success(), "systemd-run failed");
             }
         }
-        let took = clock::mono_us() - began;
+        let elapsed = clock::mono_us() - began;
         if way == Way::Agent {
             self.agent.forget(number..number + 1).await?;
         }
-        Ok(took as f64 / 1000.0)
+        Ok(elapsed as f64 / 1000.0)
     }
 
     /// Measures units per second: makes `bursts` bursts through the agent, over the bare connection, and over it again,
@@ -224,10 +224,10 @@ impl Ways {
             let () = landed?;
         }
         drop(flying);
-        let took = clock::mono_us() - began;
+        let elapsed = clock::mono_us() - began;
         if way == Way::Agent {
             self.agent.forget(first..first + BURST).await?;
         }
-        Ok(BURST as f64 / (took as f64 / 1e6))
+        Ok(BURST as f64 / (elapsed as f64 / 1e6))
     }
 }

@@ -208,7 +208,7 @@ mod tests {
     use crate::out::tests::people;
 
     #[test]
-    fn what_is_left_is_said_in_a_line() {
+    fn what_is_left_is_shown_in_a_line() {
         let of = || Of { job: JobId::new("f1").unwrap(), action: ActionName::new("stage").unwrap(), attempt: None };
         let show =
             |raw: Value| people(&ActionReply(of(), Answer { body: Standing::deserialize(&raw).unwrap(), raw }), 0);

@@ -136,7 +136,7 @@ mod tests {
     use crate::out::tests::render;
 
     #[test]
-    fn what_failed_is_said_beside_its_nodes() {
+    fn what_failed_is_shown_beside_its_nodes() {
         let row = |job: &str, attempt: &str, state: &str, more: Value| {
             let mut row = json!({"job": job, "attempt": attempt, "userid": null, "action": "prolog", "state": state,
                                  "began_ms": 60_000, "ended_ms": 74_500, "hosts": "n[0-3]", "bad": ""});

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use perilog_core::environment;
-use perilog_host::limited::Look;
+use perilog_host::limited::Lookup;
 use perilog_host::scripts::{self, Entry, Wrong};
 use toml::Table;
 
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     let mut reports = Vec::new();
     for directory in &args.directories {
         let (given, names) = (directory.clone(), passed.clone());
-        let seen = Look::begin(format!("directory {}", directory.display()), move || {
+        let seen = Lookup::begin(format!("directory {}", directory.display()), move || {
             let path = given.canonicalize()?;
             let findings = inspect(&path, names.as_ref());
             Ok::<_, std::io::Error>((path, findings))

@@ -30,26 +30,26 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
-    let answer: Answer<Said> = endpoint.ask("Milestone", &args)?;
+    let answer: Answer<Reached> = endpoint.ask("Milestone", &args)?;
     out.show(&Report { args, answer })?;
     Ok(Exit::Ok)
 }
 
 #[derive(Debug, Deserialize)]
-struct Said {
+struct Reached {
     ranks: IdSet,
     reached: bool,
 }
 
 struct Report {
     args: Args,
-    answer: Answer<Said>,
+    answer: Answer<Reached>,
 }
 
 impl Render for Report {
     fn table(&self, page: &mut Page) {
         let Args { job, name, .. } = &self.args;
-        let Said { ranks, reached } = &self.answer.body;
+        let Reached { ranks, reached } = &self.answer.body;
         let news = match ranks.is_empty() {
             true => format!("{job}: those ranks had reached {name} before"),
             false => format!("{job}: {name} is reached on {}", Part::of_ranks(ranks.clone())),

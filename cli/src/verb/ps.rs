@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_comes_first_and_empty_is_said() {
+    fn the_oldest_comes_first_and_empty_is_shown() {
         let row = |job: &str, attempt: &str, state: &str, why: &str, age_ms: u64| {
             json!({"job": job, "attempt": attempt, "action": "prolog", "ranks": "0-2", "hosts": "n[0-2]",
                    "state": state, "why": why,

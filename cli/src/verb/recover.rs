@@ -21,7 +21,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
     if args.take_over {
-        let answer: Answer<TookOver> = endpoint.ask("Recover", &json!({ "take_over": true }))?;
+        let answer: Answer<TakenOver> = endpoint.ask("Recover", &json!({ "take_over": true }))?;
         out.show(&answer)?;
     } else {
         list(endpoint, out)?;
@@ -37,11 +37,11 @@ pub(crate) fn list(endpoint: &Endpoint, mut out: Out) -> Result<(), Fault> {
 }
 
 #[derive(Debug, Deserialize)]
-struct TookOver {
+struct TakenOver {
     epoch: u64,
 }
 
-impl Render for Answer<TookOver> {
+impl Render for Answer<TakenOver> {
     fn table(&self, page: &mut Page) {
         page.line(format_args!("this controller has epoch {} now", self.body.epoch));
         page.line("the agents that know it reconnect within seconds: perilog nodes");

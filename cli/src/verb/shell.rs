@@ -16,7 +16,7 @@ const MOST: u64 = 1024 * 1024;
 
 /// The end of a program, with its output. `ok`: its exit status was 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ShellOutput {
     pub(super) ok: bool,
     pub(super) stdout: String,
     pub(super) stderr: String,
@@ -24,12 +24,12 @@ pub(super) struct Said {
 
 /// Runs a program, at most for the time [`LIMIT`]. `Err` is a text for people: the program could not be started, or did
 /// not end in time.
-pub(super) fn ask(program: &str, arguments: &[&str]) -> Result<Said, String> {
+pub(super) fn ask(program: &str, arguments: &[&str]) -> Result<ShellOutput, String> {
     ask_within(LIMIT, program, arguments)
 }
 
 /// Runs a program as [`ask`] does, but at most for the time `limit`.
-pub(super) fn ask_within(limit: Duration, program: &str, arguments: &[&str]) -> Result<Said, String> {
+pub(super) fn ask_within(limit: Duration, program: &str, arguments: &[&str]) -> Result<ShellOutput, String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("{program}: {error}"))?;
@@ -57,7 +57,7 @@ pub(super) fn ask_within(limit: Duration, program: &str, arguments: &[&str]) -> 
         }
     };
     let text = |thread: std::thread::JoinHandle<String>| thread.join().unwrap_or_default();
-    Ok(Said { ok: status.success(), stdout: text(stdout), stderr: text(stderr) })
+    Ok(ShellOutput { ok: status.success(), stdout: text(stdout), stderr: text(stderr) })
 }
 
 /// Waits until the program ends, at most for the time `limit`; returns `true` if the program has ended. Does not reap
@@ -82,8 +82,8 @@ mod tests {
 
     #[test]
     fn a_program_is_read_and_a_missing_one_is_named() {
-        let said = ask("/bin/sh", &["-c", "echo out; echo err >&2; exit 3"]);
-        assert_eq!(said, Ok(Said { ok: false, stdout: "out\n".to_owned(), stderr: "err\n".to_owned() }));
+        let output = ask("/bin/sh", &["-c", "echo out; echo err >&2; exit 3"]);
+        assert_eq!(output, Ok(ShellOutput { ok: false, stdout: "out\n".to_owned(), stderr: "err\n".to_owned() }));
         assert!(ask("/no/such", &[]).is_err_and(|why| why.starts_with("/no/such: ")));
     }
 

@@ -87,7 +87,7 @@ mod tests {
     use crate::out::tests::people;
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn what_is_wrong_is_shown() {
         let status = |name: &str, online: u64, drained: u64, open: u64, outbox: u64, notes: &[&str]| {
             let raw = json!({"status": {"version": "0.1.0", "cluster": "5f", "name": name, "epoch": 3, "nodes": 4,
                                         "online": online, "drained": drained, "held": drained * 2, "jobs": 7,

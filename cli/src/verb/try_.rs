@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use perilog_core::{ActionName, JobId, Span};
 use perilog_host::clock;
-use perilog_host::limited::Look;
+use perilog_host::limited::Lookup;
 use serde::Serialize;
 use serde_json::json;
 
@@ -69,7 +69,7 @@ struct Request {
 }
 
 /// Period of reading the journal while scripts print.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(args: Args, out: Out) -> Result<Exit, Fault> {
     let endpoint = args.agent.endpoint();
@@ -87,7 +87,7 @@ pub(crate) fn run(args: Args, out: Out) -> Result<Exit, Fault> {
         move |client: &mut _, sender: &mut _| exec::session(&session_endpoint, client, &request, sender, |_| {});
     let session_events = keep(endpoint.clone(), true, session)?;
     loop {
-        match session_events.recv_timeout(LOOK) {
+        match session_events.recv_timeout(POLL) {
             Ok(SessionEvent::Message(reply)) => {
                 if let Some(exit) = trial.reply(&reply)? {
                     return Ok(exit);
@@ -120,7 +120,7 @@ impl Args {
         let mut directories = Vec::new();
         for path in self.directories {
             let given = path.clone();
-            let seen = Look::begin(format!("directory {}", path.display()), move || {
+            let seen = Lookup::begin(format!("directory {}", path.display()), move || {
                 given.canonicalize().map(|absolute| (absolute.is_dir(), absolute))
             });
             let seen = seen.answer().map_err(|none| Fault::Other(none.to_string()))?;

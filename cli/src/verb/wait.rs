@@ -78,7 +78,7 @@ pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, 
         };
         match event {
             Ok(SessionEvent::Message(News::Event(entry))) => {
-                ledger.say(&entry);
+                ledger.print_event(&entry);
                 ledger.note(entry);
             }
             Ok(SessionEvent::Message(News::Waits(attempt, why))) if ledger.chosen == Some(attempt) => {
@@ -125,7 +125,7 @@ struct AttemptLog {
     handed_over: bool,
     awaited: Option<Entry>,
     /// Names of the milestones that ranks of the attempt have reported.
-    said: BTreeSet<String>,
+    milestones: BTreeSet<String>,
     /// Whether the attempt has reported as many milestones as it may; it gets no others.
     full: bool,
     /// Hosts that the attempt has given up, each with the reason.
@@ -170,7 +170,7 @@ impl Ledger {
     }
 
     /// Prints a new event on standard error if it says that the awaited attempt was abandoned, or was asked for again.
-    fn say(&self, entry: &Entry) {
+    fn print_event(&self, entry: &Entry) {
         let is_of_restore = [ABANDONED, TAKEN_UP].contains(&entry.name.as_str());
         if is_of_restore
             && self.caught_up
@@ -197,7 +197,7 @@ impl Ledger {
         let handed_over = log.handed_over;
         log.full |= entry.name == "milestones-full";
         if entry.name == "milestone" {
-            log.said.extend(entry.text("name").map(str::to_owned));
+            log.milestones.extend(entry.text("name").map(str::to_owned));
         }
         if self.args.awaited.as_ref().is_some_and(|awaited| is_awaited(awaited, &entry)) {
             log.awaited.get_or_insert_with(|| entry.clone());
@@ -279,7 +279,7 @@ impl Ledger {
             };
             return Some(End { exit, lines: vec![line], events: vec![entry.clone()] });
         }
-        if awaited.is_milestone() && log.full && !log.said.contains(&awaited.event) {
+        if awaited.is_milestone() && log.full && !log.milestones.contains(&awaited.event) {
             return Some(self.never(format!("the attempt has as many milestones as it may without {}", awaited.event)));
         }
         let action = awaited.action.as_ref().map(|action| log.actions.get(action.as_str()));

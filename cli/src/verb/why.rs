@@ -141,7 +141,7 @@ impl Chain for WhyTask {
         match &self.phase {
             Some(Phase::Running { script, index, of, progress }) => {
                 link("script", format!("{} ({index} of {of})", text::line(script)));
-                progress.iter().for_each(|said| link("says", text::quoted(said)));
+                progress.iter().for_each(|message| link("says", text::quoted(message)));
             }
             Some(Phase::Overdue { script, limit_ms, doing }) => {
                 link("script", format!("{}, limit {}", text::line(script), text::age(*limit_ms)));
@@ -156,9 +156,9 @@ impl Chain for WhyTask {
             }
             _ => {}
         }
-        let said = matches!(&self.phase, Some(Phase::Running { script, index, of, .. })
+        let is_shown = matches!(&self.phase, Some(Phase::Running { script, index, of, .. })
             if self.why == format!("{script} ({index} of {of})"));
-        if !self.why.is_empty() && self.ended.is_none() && !said {
+        if !self.why.is_empty() && self.ended.is_none() && !is_shown {
             link("why", text::line(&self.why));
         }
         if let Some(last) = self.ended.as_ref().and_then(last_line) {

@@ -63,7 +63,7 @@ pub(crate) fn serve(path: &Path, connections: Vec<Vec<Step>>) -> Daemon {
 
 fn play(mut stream: &UnixStream, steps: Vec<Step>, asked: &mut Vec<Value>) {
     let mut reader = BufReader::new(stream);
-    let mut say = |value: Value| {
+    let mut send = |value: Value| {
         let mut bytes = value.to_string().into_bytes();
         bytes.push(0);
         // A client that has seen enough may be gone.
@@ -82,9 +82,9 @@ fn play(mut stream: &UnixStream, steps: Vec<Step>, asked: &mut Vec<Value>) {
                 assert!(call["method"].as_str().unwrap().ends_with(&format!(".{method}")), "{method}: {call}");
                 asked.push(call["parameters"].clone());
             }
-            Step::More(parameters) => say(json!({"parameters": parameters, "continues": true})),
-            Step::Done(parameters) => say(json!({"parameters": parameters})),
-            Step::Error(name, parameters) => say(json!({"error": name, "parameters": parameters})),
+            Step::More(parameters) => send(json!({"parameters": parameters, "continues": true})),
+            Step::Done(parameters) => send(json!({"parameters": parameters})),
+            Step::Error(name, parameters) => send(json!({"error": name, "parameters": parameters})),
             Step::Hold => drop(reader.read(&mut [0])),
         }
     }
@@ -125,21 +125,21 @@ impl Place {
 
     /// Runs `perilog` with `args` against a daemon that serves `connections`; returns the program's output and status,
     /// and the parameters of the calls that the daemon got.
-    pub(crate) fn ask(&self, args: &[&str], connections: Vec<Vec<Step>>) -> (Said, Vec<Value>) {
+    pub(crate) fn ask(&self, args: &[&str], connections: Vec<Vec<Step>>) -> (CliOutput, Vec<Value>) {
         let daemon = serve(&self.socket(), connections);
-        let said = Said::of(self.command(args).output().unwrap());
-        (said, daemon.asked())
+        let text = CliOutput::of(self.command(args).output().unwrap());
+        (text, daemon.asked())
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CliOutput {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Said {
+impl CliOutput {
     pub(crate) fn of(output: Output) -> Self {
         Self {
             code: output.status.code(),

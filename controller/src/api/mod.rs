@@ -312,7 +312,7 @@ fn value(reply: Reply) -> Value {
         Reply::Drains { drains, .. } => json!({ "drains": lists::drains(drains) }),
         // Only the drain hook asks, which is in this process.
         Reply::PendingDrains(drains) => json!({ "drains": drains }),
-        Reply::TookOver { epoch } => json!({ "epoch": epoch }),
+        Reply::TakenOver { epoch } => json!({ "epoch": epoch }),
         Reply::Recovery(view) => json!({ "recovery": view }),
         Reply::Synced(reported) => {
             let over: Vec<_> =

@@ -43,7 +43,7 @@ pub(super) fn output(reply: &mut Reply) {
         | Reply::Attempts(_)
         | Reply::Drains { .. }
         | Reply::PendingDrains(_)
-        | Reply::TookOver { .. }
+        | Reply::TakenOver { .. }
         | Reply::Synced(_)
         | Reply::Recovery(_)
         | Reply::Done => {}

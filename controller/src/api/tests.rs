@@ -12,9 +12,9 @@ fn who_may_call_what() {
         (access(None, Read::Anyone), [true, false, false, false], [true, true, true, true], 0o666),
         (access(Some(50), Read::Anyone), [true, true, true, false], [true, true, true, true], 0o666),
     ];
-    for (access, change, look, mode) in table {
+    for (access, change, reads, mode) in table {
         let allowed = |kind| [&root, &member, &also, &other].map(|peer| access.allows(kind, peer));
-        assert_eq!((allowed(Kind::Change), allowed(Kind::OverviewRequest)), (change, look), "{access:?}");
+        assert_eq!((allowed(Kind::Change), allowed(Kind::OverviewRequest)), (change, reads), "{access:?}");
         assert_eq!(socket_mode(access), mode);
     }
 }
@@ -46,9 +46,9 @@ fn an_edge_may_do_what_an_edge_does() {
 #[test]
 fn what_is_not_known_to_read_only_is_a_change() {
     let methods = INTERFACE.text.lines().filter_map(|line| line.strip_prefix("method ")?.split('(').next());
-    let look: Vec<&str> = methods.filter(|method| kind(method) == Kind::OverviewRequest).collect();
+    let reads: Vec<&str> = methods.filter(|method| kind(method) == Kind::OverviewRequest).collect();
     assert_eq!(
-        look,
+        reads,
         [
             "Failed",
             "Drains",

@@ -83,7 +83,7 @@ pub(super) async fn stats(api: &Api, call: Call) -> Result<(), Gone> {
     let since = Over { since, action }.since();
     let answer =
         read(api, move |steps| if by_node { steps.totals_by_node(&since) } else { steps.totals(&since) }).await;
-    say(reply, answer.map(|answer| to_json(&answer))).await
+    send(reply, answer.map(|answer| to_json(&answer))).await
 }
 
 #[derive(Deserialize)]
@@ -144,10 +144,10 @@ async fn over<T: Serialize + Send + 'static>(
     let Some((over, _, reply)) = request::parse::<Over>(call).await? else { return Ok(()) };
     let since = over.since();
     let answer = read(api, move |steps| question(steps, &since)).await;
-    say(reply, answer.map(|answer| to_json(&answer))).await
+    send(reply, answer.map(|answer| to_json(&answer))).await
 }
 
-async fn say(reply: ReplySink, answer: Result<Value, Refusal>) -> Result<(), Gone> {
+async fn send(reply: ReplySink, answer: Result<Value, Refusal>) -> Result<(), Gone> {
     match answer {
         Ok(answer) => reply.done(answer).await,
         Err(refusal) => refuse(reply, &refusal).await,

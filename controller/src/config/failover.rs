@@ -93,7 +93,7 @@ mod tests {
 
     /// /proc is a file system of its own on every Linux host, and /dev/shm one that has files.
     #[test]
-    fn a_store_is_looked_for_on_the_mounted_file_system_alone() {
+    fn a_store_is_searched_on_the_mounted_file_system_alone() {
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join("controller.db");
         assert!(Failover::default().check(&store).is_ok(), "one host makes its store");

@@ -36,22 +36,22 @@ fn every_key_is_read() {
 /// The check warns if the page shows names of jobs to more users than `[api] read` permits.
 #[test]
 fn a_page_that_shows_more_than_the_api_is_pointed_out() {
-    let said = |listen: &str, page: &str, read: &str| -> Vec<String> {
+    let complaint = |listen: &str, page: &str, read: &str| -> Vec<String> {
         let text = format!("cluster = 'a'\n[api]\nread = '{read}'\n[metrics]\n{listen}{page}");
         let warnings = warnings(&parse(&text).unwrap());
         warnings.into_iter().filter(|warning| warning.starts_with("metrics.")).collect()
     };
     let (here, all, page) = ("listen = '127.0.0.1:5116'\n", "listen = '[::]:5116'\n", "page = true");
-    assert!(said(here, "", "group").is_empty() && said(all, "", "group").is_empty(), "figures alone");
-    assert!(said(here, page, "anyone").is_empty());
+    assert!(complaint(here, "", "group").is_empty() && complaint(all, "", "group").is_empty(), "figures alone");
+    assert!(complaint(here, page, "anyone").is_empty());
     for (listen, read, expect) in [
         ("", "anyone", "without metrics.listen there is no page"),
         (here, "group", "also those whom api.read = \"group\" keeps out"),
         (all, "anyone", "[::]:5116 is not only this host"),
         (all, "group", "[::]:5116 is not only this host"),
     ] {
-        let said = said(listen, page, read);
-        assert!(matches!(&said[..], [one] if one.contains(expect)), "{listen}{read}: {said:?}");
+        let complaint = complaint(listen, page, read);
+        assert!(matches!(&complaint[..], [one] if one.contains(expect)), "{listen}{read}: {complaint:?}");
     }
 }
 
@@ -134,9 +134,9 @@ fn an_enrolment_authority_without_its_list_is_refused() {
     assert!(matches!(of(&config), (Ok(true), Ok(true))), "{:?}", of(&config));
 
     std::fs::remove_file(enroll.join(CRL)).unwrap();
-    let said = |outcome: Result<bool, TlsError>| outcome.map_err(|error| error.to_string()).unwrap_err();
-    let (agents, visitors) = of(&config);
-    for text in [said(agents), said(visitors)] {
+    let complaint = |outcome: Result<bool, TlsError>| outcome.map_err(|error| error.to_string()).unwrap_err();
+    let (agents, enrolment) = of(&config);
+    for text in [complaint(agents), complaint(enrolment)] {
         assert!(
             text.contains("enroll/crl.pem: there is no such revocation list") && text.contains("bring it back"),
             "{text}"

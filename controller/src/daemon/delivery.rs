@@ -183,23 +183,27 @@ impl Delivery {
     /// Returns `true` if the controller may log this line about a node. A node can cause any number of lines, so each
     /// host has a limit.
     fn admits(&self, host: &HostName, text: &str) -> bool {
-        let (say, unsaid) = self.of_nodes.admit(host.clone(), text).unwrap_or_default();
-        if unsaid > 0 {
-            tracing::warn!(host = host.as_str(), "{host}: {unsaid} more lines about it were not logged");
+        let (is_logged, suppressed) = self.of_nodes.admit(host.clone(), text).unwrap_or_default();
+        if suppressed > 0 {
+            tracing::warn!(host = host.as_str(), "{host}: {suppressed} more lines about it were not logged");
         }
-        say
+        is_logged
     }
 
     /// Wakes the followers of all jobs' events if `records` has an event, and adds the changes in `records` to the
-    /// feeds of the edges. Drops the feed of an edge that is gone or too slow. `look`: returns the state of changed
-    /// jobs ([`Feed::put`]).
-    pub(crate) fn changed(&mut self, records: &[Record], look: impl Fn(&AttemptsOf, Option<u64>) -> Option<Replies>) {
+    /// feeds of the edges. Drops the feed of an edge that is gone or too slow. `replies_of`: returns the state of
+    /// changed jobs ([`Feed::put`]).
+    pub(crate) fn changed(
+        &mut self,
+        records: &[Record],
+        replies_of: impl Fn(&AttemptsOf, Option<u64>) -> Option<Replies>,
+    ) {
         if records.iter().any(|record| matches!(record, Record::Event { .. })) {
             self.logged.send_replace(());
         }
         if !self.feeds.is_empty() {
             let changes = Changes::of(records);
-            self.feeds.retain_mut(|feed| feed.put(&changes, &look));
+            self.feeds.retain_mut(|feed| feed.put(&changes, &replies_of));
         }
     }
 

@@ -102,13 +102,13 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 }
 
 impl Feed {
-    /// Adds changes, and hands over their state if the follower waits. `look`: returns the replies to an edge that has
-    /// the list of drains of this number; `None`: a job is in the store alone. Returns `false` if the follower is gone,
-    /// or has fallen too far behind.
+    /// Adds changes, and hands over their state if the follower waits. `replies_of`: returns the replies to an edge
+    /// that has the list of drains of this number; `None`: a job is in the store alone. Returns `false` if the follower
+    /// is gone, or has fallen too far behind.
     pub(crate) fn put(
         &mut self,
         news: &Changes,
-        look: impl FnOnce(&AttemptsOf, Option<u64>) -> Option<Replies>,
+        replies_of: impl FnOnce(&AttemptsOf, Option<u64>) -> Option<Replies>,
     ) -> bool {
         if self.ring.is_closed() {
             return false;
@@ -118,7 +118,7 @@ impl Feed {
         }
         let waiting = lock(&self.shared).waiting.take().filter(|_| news.jobs.len() <= MAX_HANDED);
         // Without the lock: the follower does not go on before the ring below.
-        let handed = waiting.and_then(|waiting| look(&self.of(news), waiting.drains));
+        let handed = waiting.and_then(|waiting| replies_of(&self.of(news), waiting.drains));
         if let (Some(replies), Some(waiting)) = (&handed, waiting)
             && (shows_nothing(replies, waiting) || self.last.as_ref() == Some(replies))
         {
@@ -242,11 +242,11 @@ mod tests {
         perilog_core::switch_on_defect!(perilog_host::defect::chosen());
         let (mut feed, mut followed) = feed(source());
         wait(&mut followed, Some(1)).await;
-        let look = |of: &AttemptsOf, drains| {
+        let replies_of = |of: &AttemptsOf, drains| {
             assert_eq!((of.jobs.as_deref(), drains), (Some(&[JobId::new("a").unwrap()][..]), Some(1)));
             Some(replies(2))
         };
-        assert!(feed.put(&changed(&["a"], false), look));
+        assert!(feed.put(&changed(&["a"], false), replies_of));
         let handed = |jobs, of| Some(Changes { handed: Some(replies(of)), ..changed(jobs, false) });
         assert_eq!(followed.next(Some(1)).await, handed(&["a"], 2));
         // The follower is busy: it gets names.

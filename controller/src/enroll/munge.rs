@@ -118,17 +118,17 @@ impl Munge {
 
 /// Returns the addresses of `host`, as this host's resolver knows them.
 async fn addresses(getent: &Path, host: &str) -> Result<Vec<IpAddr>, String> {
-    let said = program::ask(getent, &["ahosts", host], b"", LOOKUP).await;
-    let said = said.map_err(|error| format!("the addresses of {host} are not known here: {error}"))?;
+    let answer = program::ask(getent, &["ahosts", host], b"", LOOKUP).await;
+    let answer = answer.map_err(|error| format!("the addresses of {host} are not known here: {error}"))?;
     // Each kind of socket has a line: the address, the kind, perhaps the name.
-    let text = String::from_utf8_lossy(&said.output);
+    let text = String::from_utf8_lossy(&answer.output);
     let mut addresses: Vec<IpAddr> =
         text.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect();
     addresses.dedup();
-    if !said.status.success() || addresses.is_empty() {
+    if !answer.status.success() || addresses.is_empty() {
         return Err(format!(
             "{host} has no address here: put it into /etc/hosts or DNS (getent ahosts {host}: {})",
-            said.status
+            answer.status
         ));
     }
     Ok(addresses)
@@ -181,8 +181,8 @@ fn is_there(host: &str, peer: IpAddr, origin: Ipv4Addr, addresses: &[IpAddr]) ->
         ));
     }
     // A munged that does not know its host's address reports no address, or loopback.
-    let says_nothing = origin.is_unspecified() || origin.is_loopback();
-    if !says_nothing && origin != peer && !has(origin) {
+    let is_no_address = origin.is_unspecified() || origin.is_loopback();
+    if !is_no_address && origin != peer && !has(origin) {
         return Err(format!(
             "its munge credential was made at {origin}, and {host} is {} here: put that into /etc/hosts or DNS, or set \
              --origin of munged there; if it is another host's, find out who that is",
@@ -220,9 +220,9 @@ mod tests {
             (0, &format!("{payload}more"), "n1", KEY, Some("was not made for")),
             (0, slurms, "n1", KEY, Some("was not made for")),
         ] {
-            let said = is_of_root(&decoded(uid, payload), host, key);
-            let fits = said.as_ref().err().zip(expect).map(|(said, part)| said.contains(part));
-            assert!(fits.unwrap_or(said.is_ok() && expect.is_none()), "{uid} {payload:?} {host}: {said:?}");
+            let answer = is_of_root(&decoded(uid, payload), host, key);
+            let fits = answer.as_ref().err().zip(expect).map(|(answer, part)| answer.contains(part));
+            assert!(fits.unwrap_or(answer.is_ok() && expect.is_none()), "{uid} {payload:?} {host}: {answer:?}");
         }
     }
 
@@ -250,9 +250,9 @@ mod tests {
             ("10.0.0.1", "127.0.1.1", &one, None),
             ("10.0.0.1", "10.0.0.9", &one, Some("was made at 10.0.0.9")),
         ] {
-            let said = is_there("n1", ip(peer), origin.parse().unwrap(), addresses);
-            let fits = said.as_ref().err().zip(expect).map(|(said, part)| said.contains(part));
-            assert!(fits.unwrap_or(said.is_ok() && expect.is_none()), "{peer} {origin} {addresses:?}: {said:?}");
+            let answer = is_there("n1", ip(peer), origin.parse().unwrap(), addresses);
+            let fits = answer.as_ref().err().zip(expect).map(|(answer, part)| answer.contains(part));
+            assert!(fits.unwrap_or(answer.is_ok() && expect.is_none()), "{peer} {origin} {addresses:?}: {answer:?}");
         }
     }
 
@@ -270,9 +270,9 @@ mod tests {
             ("alias", 600, Some("alias is none of")),
             ("10.0.0.1", 600, Some("10.0.0.1 is none of")),
         ] {
-            let said = may_ask(&hosts, host, from(port));
-            let fits = said.as_ref().err().zip(expect).map(|(said, part)| said.contains(part));
-            assert!(fits.unwrap_or(said.is_ok() && expect.is_none()), "{host} {port}: {said:?}");
+            let answer = may_ask(&hosts, host, from(port));
+            let fits = answer.as_ref().err().zip(expect).map(|(answer, part)| answer.contains(part));
+            assert!(fits.unwrap_or(answer.is_ok() && expect.is_none()), "{host} {port}: {answer:?}");
         }
     }
 
@@ -294,12 +294,12 @@ mod tests {
         let error = addresses(Path::new(GETENT), "no-such-host.invalid").await.unwrap_err();
         assert!(error.contains("no-such-host.invalid has no address here"), "{error}");
         let dir = tempfile::tempdir().unwrap();
-        let says = program(
+        let getent_program = program(
             &dir,
             "[ \"$*\" = 'ahosts n1' ] && echo '10.0.0.1 STREAM n1'; echo '10.0.0.1 DGRAM'; echo 'fd00::1 RAW'",
         );
-        let said = addresses(&says, "n1").await.unwrap();
-        assert_eq!(said.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.1", "fd00::1"]);
+        let answer = addresses(&getent_program, "n1").await.unwrap();
+        assert_eq!(answer.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.1", "fd00::1"]);
 
         let begun = dir.path().join("begun");
         let hangs = program(&dir, &format!(": >{}; exec /bin/sleep 1000", begun.display()));

@@ -91,8 +91,8 @@ async fn a_token_or_a_certificate_of_ours_and_nothing_else_gives_one() {
         // A certificate does not replace an invalid token.
         (&["n0"], "n0", Some("abc"), &key, "the token is unknown, or was forgotten"),
     ] {
-        let said = bed.ask(shown, host, token, key).await;
-        assert!(said.starts_with(reported), "{shown:?} {host} {token:?}: {said}");
+        let output = bed.ask(shown, host, token, key).await;
+        assert!(output.starts_with(reported), "{shown:?} {host} {token:?}: {output}");
     }
     assert_eq!(bed.known().len(), 3, "each can be revoked");
 }
@@ -252,8 +252,8 @@ fn program(bed: &Bed, name: &str, body: &str) -> PathBuf {
 
 /// Replaces `unmunge` by a program that always reports this user, address and payload.
 fn unmunge(bed: &Bed, uid: u32, origin: &str, payload: &str) -> PathBuf {
-    let said = format!("STATUS:          0\nENCODE_HOST:     {origin}\nUID:             {uid}\n\n{payload}");
-    std::fs::write(bed.dir.path().join("said"), said).unwrap();
+    let output = format!("STATUS:          0\nENCODE_HOST:     {origin}\nUID:             {uid}\n\n{payload}");
+    std::fs::write(bed.dir.path().join("said"), output).unwrap();
     let dir = bed.dir.path().display();
     program(bed, "unmunge", &format!("[ \"$(/bin/cat)\" = MUNGE:abc: ] && exec /bin/cat {dir}/said\nexit 14"))
 }

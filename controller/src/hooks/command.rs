@@ -21,7 +21,7 @@ const KEPT: usize = 4 * 1024;
 /// Time for which the controller still reads the standard error of a program that has ended.
 const PIPE_LIMIT: Duration = Duration::from_secs(1);
 /// Period at which the controller checks whether killed processes are gone: the kernel reports only the end of a child.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 /// Time that a killed process group has to end. A process that still lives then hangs in the kernel: the controller
 /// logs a warning, and goes on waiting.
 const KILLED: Duration = Duration::from_secs(5);
@@ -55,9 +55,9 @@ impl Command {
             .map_err(|error| NotifyError::new(format!("cannot run {program}: {error}"), &[]))?;
         let mut group = Group::of(&child);
         let stderr = child.stderr.take();
-        let mut said = Vec::new();
+        let mut printed = Vec::new();
         let ended = {
-            let listening = listen(stderr, &mut said);
+            let listening = listen(stderr, &mut printed);
             let ended = child.wait();
             tokio::pin!(listening, ended);
             let received = async {
@@ -88,7 +88,7 @@ impl Command {
                 format!("{program}: no end within {limit}")
             }
         };
-        Err(NotifyError::new(how, &said))
+        Err(NotifyError::new(how, &printed))
     }
 }
 
@@ -98,16 +98,16 @@ pub(crate) struct NotifyError {
     /// The text for log lines and `perilog ps`: how the program ended, and the last line of its standard error.
     pub(crate) why: String,
     /// The end of the program's standard error, for the log; `None` if `why` already has all of it.
-    pub(crate) said: Option<String>,
+    pub(crate) printed: Option<String>,
 }
 
 impl NotifyError {
-    fn new(how: String, said: &[u8]) -> Self {
-        let said = String::from_utf8_lossy(said);
-        let mut lines = said.lines().map(str::trim_end).filter(|line| !line.is_empty());
-        let Some(last) = lines.next_back() else { return Self { why: how, said: None } };
+    fn new(how: String, printed: &[u8]) -> Self {
+        let printed = String::from_utf8_lossy(printed);
+        let mut lines = printed.lines().map(str::trim_end).filter(|line| !line.is_empty());
+        let Some(last) = lines.next_back() else { return Self { why: how, printed: None } };
         let more = lines.next().is_some();
-        Self { why: format!("{how}: {}", last.trim()), said: more.then(|| said.trim_end().to_owned()) }
+        Self { why: format!("{how}: {}", last.trim()), printed: more.then(|| printed.trim_end().to_owned()) }
     }
 }
 
@@ -132,7 +132,7 @@ impl Group {
             let _ = child.wait().await;
             self.is_reaped();
             while is_any_alive(group) {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL).await;
             }
         };
         tokio::pin!(gone);
@@ -233,7 +233,7 @@ mod tests {
         let command = Arc::clone(command);
         let run = tokio::spawn(async move { command.notify(&json!({})).await });
         while !file.exists() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
         let pid = fs::read_to_string(file).unwrap().trim().to_owned();
         assert!(is_alive(&pid));
@@ -263,7 +263,7 @@ mod tests {
         assert!(run.await.unwrap_err().is_cancelled());
         let gone = async {
             while is_alive(&pid) {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL).await;
             }
         };
         tokio::time::timeout(KILLED, gone).await.expect("the child of the hook runs when no task waits for it");

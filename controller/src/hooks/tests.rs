@@ -313,13 +313,14 @@ async fn a_commands_output_is_bounded_and_its_last_line_is_why() {
         Command { argv, limit }.notify(&json!({})).await.expect_err("it fails")
     };
     let long = Duration::from_secs(600);
-    let error = |why: &str, said: Option<&str>| NotifyError { why: why.to_owned(), said: said.map(str::to_owned) };
+    let error =
+        |why: &str, printed: Option<&str>| NotifyError { why: why.to_owned(), printed: printed.map(str::to_owned) };
     assert_eq!(notify("echo aside; exit 3", long).await, error("/bin/sh: exit status: 3", None));
     assert_eq!(notify("echo one >&2; exit 3", long).await, error("/bin/sh: exit status: 3: one", None));
     let two = "echo one >&2; echo two >&2; echo >&2; exit 3";
     assert_eq!(notify(two, long).await, error("/bin/sh: exit status: 3: two", Some("one\ntwo")));
     let flood = notify("seq 1 100000 >&2; exit 3", long).await;
-    assert!(flood.why.ends_with(": 100000") && flood.said.is_some_and(|said| said.len() <= 4096));
+    assert!(flood.why.ends_with(": 100000") && flood.printed.is_some_and(|printed| printed.len() <= 4096));
     // A command that is killed at its limit, or outlived by a child with the pipe, keeps its output.
     let late = notify("echo stuck >&2; sleep 1000", Duration::from_secs(5)).await;
     assert_eq!(late, error("/bin/sh: no end within 5s: stuck", None));

@@ -106,7 +106,7 @@ impl Page {
             return answer(StatusCode::MISDIRECTED_REQUEST, PLAIN, text);
         }
         let query = request.uri().query();
-        let look = match path {
+        let view = match path {
             "/status.json" => Ok(OverviewRequest::Cluster),
             "/job.json" => {
                 named(query, "job").and_then(|name| JobId::new(name).map_err(text)).map(OverviewRequest::Job)
@@ -116,9 +116,9 @@ impl Page {
             }
             _ => return file(path),
         };
-        match look {
-            Ok(look) => {
-                let Seen { status, body } = self.page_cache.see(Question::Overview(look)).await;
+        match view {
+            Ok(view) => {
+                let Seen { status, body } = self.page_cache.see(Question::Overview(view)).await;
                 if status == StatusCode::OK { answer(status, JSON, body) } else { failed(status, &body) }
             }
             Err(why) => failed(StatusCode::BAD_REQUEST, why.as_bytes()),

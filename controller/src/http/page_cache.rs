@@ -106,7 +106,7 @@ impl PageCache {
     async fn ask(&self, question: &Question) -> Seen {
         let request = match question {
             Question::Health => Request::Status {},
-            Question::Overview(look) => Request::Overview(look.clone()),
+            Question::Overview(request) => Request::Overview(request.clone()),
         };
         match self.inlet.ask(0, request, None).await {
             Ok(Reply::Status(status)) => {

@@ -62,9 +62,9 @@ async fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: ctl\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
-    let mut said = String::new();
-    tokio::time::timeout(LIMIT, stream.read_to_string(&mut said)).await.expect("no answer").unwrap();
-    said
+    let mut output = String::new();
+    tokio::time::timeout(LIMIT, stream.read_to_string(&mut output)).await.expect("no answer").unwrap();
+    output
 }
 
 /// Starts a writer for tests, which answers each request with `status` after the time `takes`; without `status` it
@@ -94,8 +94,8 @@ async fn connections_that_ask_nothing_end_soon() {
         silent.push(stream);
     }
     for mut stream in silent {
-        let mut said = Vec::new();
-        let ended = tokio::time::timeout(2 * Bounds::DEFAULT.silent, stream.read_to_end(&mut said)).await;
+        let mut output = Vec::new();
+        let ended = tokio::time::timeout(2 * Bounds::DEFAULT.silent, stream.read_to_end(&mut output)).await;
         assert!(ended.is_ok(), "still open");
     }
 }
@@ -114,8 +114,8 @@ async fn peers_that_take_no_answer_lose_their_connections() {
         }
         greedy.push(stream);
     }
-    let said = get(served.address, "/page.css").await;
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let output = get(served.address, "/page.css").await;
+    assert!(output.starts_with("HTTP/1.1 200"), "{output}");
     drop(greedy);
 }
 
@@ -123,30 +123,30 @@ async fn peers_that_take_no_answer_lose_their_connections() {
 async fn a_writer_that_hangs_or_refuses_is_unhealthy() {
     let hanging = served(Bounds::DEFAULT);
     let began = Instant::now();
-    let said = get(hanging.address, "/healthz").await;
-    assert!(said.starts_with("HTTP/1.1 503") && said.ends_with("within 5s: its disk may hang\n"), "{said}");
+    let output = get(hanging.address, "/healthz").await;
+    assert!(output.starts_with("HTTP/1.1 503") && output.ends_with("within 5s: its disk may hang\n"), "{output}");
     assert!(began.elapsed() < Duration::from_secs(7), "{:?}", began.elapsed());
-    let said = get(hanging.address, "/status.json").await;
+    let output = get(hanging.address, "/status.json").await;
     assert!(
-        said.starts_with("HTTP/1.1 503") && said.contains("{\"error\":\"the controller's writer did not"),
-        "{said}"
+        output.starts_with("HTTP/1.1 503") && output.contains("{\"error\":\"the controller's writer did not"),
+        "{output}"
     );
 
     let refusing = served(Bounds::DEFAULT);
     let _asked = writer(refusing.entries, Duration::ZERO, None);
-    let said = get(refusing.address, "/healthz").await;
-    assert!(said.starts_with("HTTP/1.1 503") && said.ends_with("\r\n\r\nno store\n"), "{said}");
+    let output = get(refusing.address, "/healthz").await;
+    assert!(output.starts_with("HTTP/1.1 503") && output.ends_with("\r\n\r\nno store\n"), "{output}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn health_is_the_writer_and_room_in_the_store() {
     let served = served(Bounds::DEFAULT);
     let _asked = writer(served.entries, Duration::ZERO, Some(status()));
-    let said = get(served.address, "/healthz").await;
-    assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("\r\n\r\nok\n"), "{said}");
+    let output = get(served.address, "/healthz").await;
+    assert!(output.starts_with("HTTP/1.1 200") && output.ends_with("\r\n\r\nok\n"), "{output}");
     served.metrics.store_full(true);
-    let said = get(served.address, "/healthz").await;
-    assert!(said.starts_with("HTTP/1.1 503") && said.contains("the store's disk is full"), "{said}");
+    let output = get(served.address, "/healthz").await;
+    assert!(output.starts_with("HTTP/1.1 503") && output.contains("the store's disk is full"), "{output}");
     served.metrics.store_full(false);
     assert!(get(served.address, "/healthz").await.starts_with("HTTP/1.1 200"));
 }

@@ -23,11 +23,12 @@ impl Complaints {
     /// peer has not shown one. `who`: the peer's name and address for people.
     pub(super) fn refused_by_name(&self, peer: SocketAddr, host: Option<&str>, who: &str, why: &dyn Display) {
         let now_ms = clock::mono_ms();
-        let (say, unsaid) = self.0.lock().unwrap_or_else(PoisonError::into_inner).admit(now_ms, LINES, WINDOW_MS);
-        if unsaid > 0 {
-            tracing::warn!("{unsaid} more connections were refused and not logged");
+        let (is_logged, suppressed) =
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).admit(now_ms, LINES, WINDOW_MS);
+        if suppressed > 0 {
+            tracing::warn!("{suppressed} more connections were refused and not logged");
         }
-        if say {
+        if is_logged {
             // An error of a connection names its peer, too.
             let why = why.to_string();
             let why = why.strip_prefix(&format!("{peer}: ")).unwrap_or(&why);
@@ -64,11 +65,11 @@ impl ComplaintsOfEach {
         let address = peer.ip().to_canonical();
         match self.each.admit(address, why) {
             None => self.others.refused(peer, &why),
-            Some((say, unsaid)) => {
-                if unsaid > 0 {
-                    tracing::warn!(%peer, "refused {address} {unsaid} times more, which was not logged");
+            Some((is_logged, suppressed)) => {
+                if suppressed > 0 {
+                    tracing::warn!(%peer, "refused {address} {suppressed} times more, which was not logged");
                 }
-                if say {
+                if is_logged {
                     tracing::warn!(%peer, "refused {}: {why}", canonical(peer));
                 }
             }

@@ -45,9 +45,9 @@ impl Places {
         if let Ok(place) = self.free.clone().try_acquire_owned() {
             return Some(place);
         }
-        let (say, _) =
+        let (is_logged, _) =
             self.lines.lock().unwrap_or_else(PoisonError::into_inner).admit(clock::mono_ms(), 1, ONE_LINE_MS);
-        if say {
+        if is_logged {
             tracing::warn!("{}", self.full());
         }
         self.free.clone().acquire_owned().await.ok()

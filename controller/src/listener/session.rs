@@ -113,8 +113,8 @@ async fn talk(mut link: Box<Link>, plain: bool, tls: watch::Receiver<Option<Serv
     let Outbound { frames, end, own } = outbound;
     let names = (!plain).then_some(names);
     let names = if defect!(NamesUnchecked) { None } else { names };
-    let hearing = Hearing { id, peer, names, own, sessions };
-    let reading = hearing.read(reader, place);
+    let session_reader = SessionReader { id, peer, names, own, sessions };
+    let reading = session_reader.read(reader, place);
     let welcomed = || name.iter().for_each(|name| sessions.greetings.welcomed(name, address));
     let writing = write(writer, frames, welcomed);
     tokio::pin!(writing);
@@ -178,7 +178,7 @@ async fn write(writer: &mut FrameWriter, mut frames: Drain<Frame>, welcomed: imp
 }
 
 /// The half of a session that reads the peer's messages.
-struct Hearing<'a> {
+struct SessionReader<'a> {
     id: SessionId,
     peer: SocketAddr,
     /// Hosts that the peer's certificate names; `None` in plain text.
@@ -187,7 +187,7 @@ struct Hearing<'a> {
     sessions: &'a Sessions,
 }
 
-impl Hearing<'_> {
+impl SessionReader<'_> {
     async fn read(self, reader: &mut FrameReader, mut place: Option<Place<'_>>) -> Over {
         let greeted = tokio::select! {
             greeted = Box::pin(tokio::time::timeout(HELLO_LIMIT, self.hello(reader))) => greeted,

@@ -45,13 +45,13 @@ impl Source {
         let pending = tokio::task::spawn_blocking(move || steps.pending().ok()).await.ok().flatten();
         let now_ms = clock::wall_ms();
         let soonest = |by, within_ms| self.expiries.soonest(by, now_ms.saturating_add(within_ms));
-        let by_hand = soonest(By::Hand, 30 * DAY_MS);
+        let by_operator = soonest(By::Hand, 30 * DAY_MS);
         // A node tries to renew at the latest when a sixth of the certificate's time is left: five days of thirty.
         let enrolled = soonest(By::Enrolment, 3 * DAY_MS);
         let store = self.store.clone();
         let copy = tokio::task::spawn_blocking(move || last_copy(&store)).await.ok().flatten();
         let mut text = render(&self.metrics.counts(), status.as_deref(), pending, now_ms);
-        ends(&mut text, [("hand", by_hand), ("enrolment", enrolled)]);
+        ends(&mut text, [("hand", by_operator), ("enrolment", enrolled)]);
         copied(&mut text, copy);
         text.finish()
     }

@@ -94,8 +94,8 @@ impl Search {
         let wrong = match self.damage() {
             Ok(None) => {
                 self.is_due.store(false, Ordering::Relaxed);
-                let took_ms = clock::mono_ms().saturating_sub(began_ms);
-                tracing::info!("{}: no damage found in the store ({took_ms} ms)", self.path.display());
+                let elapsed_ms = clock::mono_ms().saturating_sub(began_ms);
+                tracing::info!("{}: no damage found in the store ({elapsed_ms} ms)", self.path.display());
                 return Ok(());
             }
             Ok(Some(wrong)) => format!("the store is damaged ({wrong})"),

@@ -104,13 +104,13 @@ fn who_waits_for_quiet_and_hangs_up_is_forgotten() {
     let _controller = bed.start();
     // A controller with a new store gives its nodes time to come; until then the action is open.
     call(&bed, "Run", run("f1", "n0"));
-    let notes_say = |text: &str| {
+    let notes_contain = |text: &str| {
         let notes = call(&bed, "Status", json!({}))["status"]["notes"].to_string();
         notes.contains(text)
     };
-    let until = |text: &str, says: bool| {
+    let until = |text: &str, expected: bool| {
         // Each question comes from a new client: only a hang outlasts so many clients.
-        assert!((0..1_000).any(|_| notes_say(text) == says), "the notes never said {text:?}: {says}");
+        assert!((0..1_000).any(|_| notes_contain(text) == expected), "the notes never said {text:?}: {expected}");
     };
     let wait = || Stream::open(&bed, "Quiesce", json!({"wait": true}), &[]);
     let (first, second) = (wait(), wait());
@@ -119,7 +119,7 @@ fn who_waits_for_quiet_and_hangs_up_is_forgotten() {
     until("; 1 waits until nothing is open", true);
     drop(second);
     until("until nothing is open", false);
-    assert!(notes_say("nothing new is begun until: perilog resume"), "it stays quiet");
+    assert!(notes_contain("nothing new is begun until: perilog resume"), "it stays quiet");
 }
 
 #[test]

@@ -159,11 +159,11 @@ async fn endless_hellos_of_many_certificates_take_bounded_memory() {
     let controller = bed.start();
     let mut other = Agent::connect(&bed, &controller, "n0").await;
     let before = sizes(&bed, &controller);
-    let mut saying = JoinSet::new();
+    let mut sending = JoinSet::new();
     for n in 0..ATTACKERS {
         let host = format!("t{n}");
         let mut attacker = link(&bed, &controller, &host).await;
-        saying.spawn(async move {
+        sending.spawn(async move {
             for page in large(&host) {
                 if attacker.writer.send(page).await.is_err() {
                     break;
@@ -173,7 +173,7 @@ async fn endless_hellos_of_many_certificates_take_bounded_memory() {
             while let Ok(Some(_)) = attacker.reader.next().await {}
         });
     }
-    saying.join_all().await;
+    sending.join_all().await;
     let peak = peak_mib(controller.pid());
     println!("{ATTACKERS} certificates: RSS {} MiB, at most {peak} MiB", before.rss_mib);
     assert!(peak < before.rss_mib + 288, "{} MiB, then {peak} MiB", before.rss_mib);

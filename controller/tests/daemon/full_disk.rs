@@ -133,9 +133,9 @@ async fn without_a_reserve_nothing_is_acknowledged_or_lost() {
     let mut again = loop {
         // Refused until the controller has rebuilt its machine.
         let mut link = crate::agent::link(&bed, &controller, "n0").await;
-        let mut said = hello("n0", vec![crate::sessions::held(&start, perilog_core::message::HeldState::Ended)]);
-        said.link = 2;
-        let sent = link.writer.send(perilog_proto::encode_from_agent(&FromAgent::Hello(said))).await;
+        let mut first = hello("n0", vec![crate::sessions::held(&start, perilog_core::message::HeldState::Ended)]);
+        first.link = 2;
+        let sent = link.writer.send(perilog_proto::encode_from_agent(&FromAgent::Hello(first))).await;
         if let (Ok(()), Ok(Some(_))) = (sent, crate::agent::next_frame(&mut link).await) {
             break Agent { host: "n0".to_owned(), link, epoch: agent.epoch };
         }
@@ -159,9 +159,9 @@ async fn a_controller_that_comes_up_on_a_full_disk_serves_what_runs() {
     disk.fill();
     let controller = disk.start(&mut bed);
     controller.log.wait_for("its reserve is in use");
-    let mut said = hello("n0", vec![crate::sessions::held(&start, perilog_core::message::HeldState::Ended)]);
-    said.link = 2;
-    let mut agent = Agent::connect_with(&bed, &controller, said).await;
+    let mut first = hello("n0", vec![crate::sessions::held(&start, perilog_core::message::HeldState::Ended)]);
+    first.link = 2;
+    let mut agent = Agent::connect_with(&bed, &controller, first).await;
     agent.send(&finished(&start)).await;
     agent.acked(&start).await;
     assert_eq!(refused(&bed, "Run", run("f2", "n0"), &[]).1["code"], "unavailable");

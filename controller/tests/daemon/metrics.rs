@@ -65,9 +65,9 @@ fn promtool(arguments: &[&str], input: &str) -> String {
     let mut child = command.spawn().expect("promtool, of the package prometheus");
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "promtool {arguments:?}: {said}");
-    said
+    let printed = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "promtool {arguments:?}: {printed}");
+    printed
 }
 
 fn monitoring() -> PathBuf {
@@ -125,8 +125,8 @@ async fn figures_are_what_happened_and_promtool_likes_them() {
     assert!(value(&page, "perilog_commit_duration_seconds_count") >= 3.0);
     // 2020: a clock that is wrong by years would be seen elsewhere.
     assert!(value(&page, "perilog_last_backup_timestamp_seconds") > 1_577_836_800.0);
-    let said = promtool(&["check", "metrics"], &page);
-    assert_eq!(said, "", "promtool has something to say");
+    let printed = promtool(&["check", "metrics"], &page);
+    assert_eq!(printed, "", "promtool has something to say");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -180,8 +180,8 @@ fn alert_rules_are_rules_and_fire_when_they_should() {
     let path = |name: &str| monitoring().join(name).display().to_string();
     promtool(&["check", "rules", &path("perilog.rules.yml")], "");
     promtool(&["check", "config", "--syntax-only", &path("prometheus.yml")], "");
-    let said = promtool(&["test", "rules", &path("perilog.rules.test.yml")], "");
-    assert!(said.contains("SUCCESS"), "{said}");
+    let printed = promtool(&["test", "rules", &path("perilog.rules.test.yml")], "");
+    assert!(printed.contains("SUCCESS"), "{printed}");
 }
 
 /// Returns the words in a text that begin with `perilog_`.

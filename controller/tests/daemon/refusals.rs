@@ -31,10 +31,10 @@ async fn strangers_are_refused_by_name_and_agents_go_on() {
     // Operators know names: a stranger's line shows the last host from that address.
     assert_logged(&controller, stranger.local_addr().unwrap(), "(n0 was there last): ");
 
-    type Says = (&'static str, Vec<bytes::Bytes>, &'static str);
+    type Case = (&'static str, Vec<bytes::Bytes>, &'static str);
     let ours = || Preamble::ours("test").encode();
     let before_hello = encode_from_agent(&FromAgent::Probed { nonce: 1 });
-    let table: Vec<Says> = vec![
+    let table: Vec<Case> = vec![
         (
             "garbage",
             vec!["GET / HTTP/1.1".into()],
@@ -83,14 +83,14 @@ async fn a_check_that_the_port_is_open_is_no_refusal() {
     let directory = bed.dir.path().join("enroll");
     bed.extra = format!("log = \"debug\"\n[enroll]\nlisten = \"127.0.0.1:0\"\ndirectory = {directory:?}\n");
     let controller = bed.start();
-    for door in ["listening for agents", "enrolling nodes"] {
-        let line = controller.log.wait_for(door);
+    for text in ["listening for agents", "enrolling nodes"] {
+        let line = controller.log.wait_for(text);
         let address = line.split("address=").nth(1).unwrap().split_whitespace().next().unwrap();
         let looker = TcpStream::connect(address).await.unwrap();
         let address = looker.local_addr().unwrap().to_string();
         drop(looker);
         let line = controller.log.wait_for(&address);
-        assert!(line.contains("left before its handshake") && !line.contains("refused"), "{door}: {line}");
+        assert!(line.contains("left before its handshake") && !line.contains("refused"), "{text}: {line}");
     }
 }
 

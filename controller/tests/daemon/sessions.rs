@@ -81,9 +81,9 @@ async fn acknowledged_ends_survive_kill_9_and_others_are_reported_again() {
     // Unfinished work goes on when both are back.
     let _first = Agent::connect(&bed, &controller, "n0").await;
     // The other task ended while no controller ran.
-    let mut said = hello("n1", vec![held(&start, HeldState::Ended)]);
-    said.link = 2;
-    let mut agent = Agent::connect_with(&bed, &controller, said).await;
+    let mut first = hello("n1", vec![held(&start, HeldState::Ended)]);
+    first.link = 2;
+    let mut agent = Agent::connect_with(&bed, &controller, first).await;
     assert!(agent.epoch.number == epoch.number + 1 && epoch.admits(agent.epoch));
     agent.finish(&start, Outcome::Ok).await;
     agent.acked(&start).await;

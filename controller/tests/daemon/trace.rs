@@ -87,6 +87,6 @@ fn a_controller_that_is_not_asked_for_a_trace_writes_none() {
     call(&bed, "Status", json!({}));
     assert_eq!(controller.log.count("{\"trace\":"), 0);
     let output = bed.command().args(["--log", "inof"]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(2) && said.contains("log level `inof`: expected error, warn"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && printed.contains("log level `inof`: expected error, warn"), "{printed}");
 }

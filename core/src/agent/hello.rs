@@ -16,7 +16,7 @@ impl Machine {
     /// task: a new session begins, and reports in an earlier session do not count.
     pub(super) fn hello(&mut self, link: u64, now: Now) -> Vec<Hello> {
         for task in self.tasks.values_mut() {
-            task.unsaid = false;
+            task.changed_since_hello = false;
             task.milestones_sent = 0;
             task.boot_sent = false;
         }

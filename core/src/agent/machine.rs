@@ -40,7 +40,7 @@ pub struct Machine {
     pub(super) stems: BTreeMap<String, TaskId>,
     /// Stems that belong to no task: `true` for a loaded unit, `false` for a directory. The machine logs each stem
     /// once, and again if that value changes.
-    pub(super) strays: BTreeMap<String, bool>,
+    pub(super) unknown_units: BTreeMap<String, bool>,
     /// Stems of failed units that stay loaded for a post-mortem, the oldest first.
     pub(super) kept_failed: VecDeque<String>,
     /// Stems of units that the machine is unloading: the daemon has not confirmed yet that the unit is gone.
@@ -81,7 +81,7 @@ impl Machine {
             tasks: BTreeMap::new(),
             tombstones: Tombstones::default(),
             stems: BTreeMap::new(),
-            strays: BTreeMap::new(),
+            unknown_units: BTreeMap::new(),
             kept_failed: VecDeque::new(),
             unloading: BTreeMap::new(),
             session: Session::default(),

@@ -18,8 +18,8 @@ use super::machine::{Cx, Machine};
 use super::task::{State, ran_nothing};
 use super::tombstones::KeptTombstone;
 
-/// Maximum number of strays (units and directories without a task) that the machine remembers and logs.
-const MAX_STRAYS: usize = 1024;
+/// Maximum number of unknown units (units and directories without a task) that the machine remembers and logs.
+const MAX_UNKNOWN_UNITS: usize = 1024;
 
 /// The loaded unit of an ended task, which the agent has to unload, or to keep for a post-mortem. The fields: the
 /// task's not-after, by which the units are ordered; the stem; and whether the unit may be kept.
@@ -51,7 +51,7 @@ impl Machine {
         self.kept_failed.retain(|stem| found.iter().any(|f| f.stem == *stem && is_kept(f)));
         // `join` below retires again each unit that is still loaded.
         self.unloading.clear();
-        self.strays.retain(|stem, _| found.iter().any(|f| f.stem == *stem));
+        self.unknown_units.retain(|stem, _| found.iter().any(|f| f.stem == *stem));
         found.sort_by_key(|f| f.intent.as_ref().map_or(0, |intent| intent.accepted_boottime_ms));
         let mut ended_units = Vec::new();
         for found in found {
@@ -245,11 +245,13 @@ impl Machine {
         }
     }
 
-    /// Logs a stray once, and kills nothing. A stray is a unit with perilog's prefix but without ids, or a directory
-    /// without a readable intent.
+    /// Logs an unknown unit once, and kills nothing. An unknown unit is a unit with perilog's prefix but without ids,
+    /// or a directory without a readable intent.
     fn reconcile_unknown(&mut self, found: Found, cx: &mut Cx) {
         let loaded = is_loaded(&found);
-        if self.strays.len() >= MAX_STRAYS || self.strays.insert(found.stem.clone(), loaded) == Some(loaded) {
+        if self.unknown_units.len() >= MAX_UNKNOWN_UNITS
+            || self.unknown_units.insert(found.stem.clone(), loaded) == Some(loaded)
+        {
             return;
         }
         let text = if loaded {

@@ -220,21 +220,21 @@ impl Machine {
         self.session.link = Link::Open;
         self.session.cluster = Some(welcome.cluster);
         cx.push(Effect::RedialWindow { ms: welcome.redial_window_ms });
-        self.say_what_hello_left_out(cx);
+        self.report_changes_since_hello(cx);
     }
 
     /// Reports, after the Welcome, the facts that Hello omits: unacknowledged ends, milestones, announced reboots, and
     /// changes since the Hello.
-    fn say_what_hello_left_out(&mut self, cx: &mut Cx) {
+    fn report_changes_since_hello(&mut self, cx: &mut Cx) {
         for id in self.in_order() {
             let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.intent.local) else { continue };
-            let unsaid = std::mem::take(&mut task.unsaid);
+            let changed_since_hello = std::mem::take(&mut task.changed_since_hello);
             match &task.state {
                 State::Ended { .. } if defect!(DropFinishedOnReconnect) => {}
                 State::Ended { .. } => self.send_end(id, cx),
                 State::WritingTombstone { .. } | State::Recording => {}
                 _ => {
-                    if unsaid {
+                    if changed_since_hello {
                         let age_ms = task.phase_age_ms(cx.now);
                         let (phase, limit_ms) = (task.phase.clone(), task.intent.limit_ms());
                         self.send(cx, FromAgent::Accepted { task: id, limit_ms });

@@ -106,7 +106,7 @@ impl Machine {
             )));
         }
         let stem = ids::stem(&start.action, &start.job, start.task);
-        if self.stems.contains_key(&stem) || self.strays.get(&stem) == Some(&true) {
+        if self.stems.contains_key(&stem) || self.unknown_units.get(&stem) == Some(&true) {
             return Err(refused(not_ours(&stem)));
         }
         let configured = policy.actions.get(&start.action);
@@ -209,7 +209,7 @@ impl Machine {
         if self.session.is_open() {
             cx.push(Effect::Send(message));
         } else {
-            task.unsaid = true;
+            task.changed_since_hello = true;
         }
     }
 }

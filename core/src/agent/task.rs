@@ -113,7 +113,7 @@ pub(super) struct Task {
     /// Whether the agent has reported the end in `boot` to the controller in this session.
     pub(super) boot_sent: bool,
     /// Whether the task has changed since this session's Hello, and the controller does not know it.
-    pub(super) unsaid: bool,
+    pub(super) changed_since_hello: bool,
     /// Callers of Exec that wait for the task's end.
     pub(super) callers: Vec<Caller>,
     pub(super) orphan: Orphan,
@@ -161,7 +161,7 @@ impl Task {
             milestones_sent: 0,
             boot: None,
             boot_sent: false,
-            unsaid: false,
+            changed_since_hello: false,
             callers: Vec::new(),
             orphan: Orphan::default(),
         }

@@ -402,8 +402,11 @@ mod tests {
             ("x.service has a bad unit file setting.".to_owned(), "a drop-in sets what a task's unit cannot have"),
             ("Access denied".to_owned(), "Access denied"),
         ] {
-            let said = explained(&text, "perilog-task-x-0");
-            assert!(said.starts_with(expect) && !said.contains("perilog-task-x-0"), "{expect}: {said}");
+            let explanation = explained(&text, "perilog-task-x-0");
+            assert!(
+                explanation.starts_with(expect) && !explanation.contains("perilog-task-x-0"),
+                "{expect}: {explanation}"
+            );
         }
     }
 }

@@ -35,7 +35,7 @@ const SILENT_MS: u64 = 5_000;
 /// Time in milliseconds that a runner has to handle a signal. The first inspection after that time checks whether the
 /// runner is deaf (stopped, or hanging in the kernel). The daemon causes that inspection two seconds after the signal,
 /// by a `TaskChanged`.
-const HEARD_MS: u64 = 1_500;
+const SIGNAL_HANDLED_MS: u64 = 1_500;
 /// Time in milliseconds that a deaf runner (stopped, or hanging in the kernel) gets before the agent kills its unit. It
 /// counts from when the agent first found the runner deaf past a limit. A working runner waits equally long between
 /// TERM and KILL.
@@ -139,7 +139,7 @@ impl Machine {
     /// kernel), a KILL goes to all processes of the unit instead, and any other signal is reported as useless.
     fn watch_signal(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        let due = |(_, at): &mut (u8, u64)| cx.now.boot_ms >= at.saturating_add(HEARD_MS);
+        let due = |(_, at): &mut (u8, u64)| cx.now.boot_ms >= at.saturating_add(SIGNAL_HANDLED_MS);
         let Some((signal, _)) = task.watch.sent.take_if(due) else { return };
         let Some(why) = &seen.deaf else { return };
         let (stem, job) = (task.stem.clone(), task.intent.start.job.clone());

@@ -151,7 +151,7 @@ impl Machine {
                 Ok(Reply::Done)
             }
             Request::Status {} => Ok(Reply::Status(Box::new(self.facts().status()))),
-            Request::Overview(look) => self.facts().overview_reply(&look).map(Reply::Overview),
+            Request::Overview(overview) => self.facts().overview_reply(&overview).map(Reply::Overview),
             Request::Quiesce { reason, wait } => {
                 match self.quiesce.quiesce(client, reason, wait, uid, &self.jobs, &mut self.cx) {
                     Some(reply) => reply,
@@ -166,7 +166,7 @@ impl Machine {
                 // lost epoch, so a generation begins.
                 self.raise_epoch(self.facts().highest_reported());
                 self.begin_generation(format!("uid {uid} said that this controller takes over"));
-                Ok(Reply::TookOver { epoch: self.epoch.number })
+                Ok(Reply::TakenOver { epoch: self.epoch.number })
             }
             Request::Attempts(of) => Ok(self.facts().edge_attempts(&of)),
             Request::Outbox { after, limit } => {

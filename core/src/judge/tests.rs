@@ -188,7 +188,7 @@ fn an_agents_claim_decides_the_end_and_never_a_success() {
         let evidence = evidence(Some(&unit), Some(&claim), Some(&result));
         assert_eq!(ended(&evidence).outcome, expect, "{claim:?}");
         // Nor can what is left of a damaged record of steps: this one made a success of a cancelled task.
-        let steps = [said(Report::ExpectReboot)];
+        let steps = [reported_step(Report::ExpectReboot)];
         assert_eq!(ended(&Evidence { steps: &steps, ..evidence }).outcome, expect, "{claim:?}");
     }
 }
@@ -248,11 +248,11 @@ fn a_term_that_nobody_asked_perilog_for_is_a_failure() {
         (exited(143), Some(reported(None, 143)), failed(F::Signal(15)), None),
         (unit("signal", 2, 9), None, failed(F::Signal(9)), Some(Signal(9))),
     ] {
-        let stray = Evidence { steps: &steps, ..evidence(Some(&unit), Some(&runner), result.as_ref()) };
-        let stopped = ended(&stray);
+        let uncancelled = Evidence { steps: &steps, ..evidence(Some(&unit), Some(&runner), result.as_ref()) };
+        let stopped = ended(&uncancelled);
         assert_eq!(stopped.outcome, expect);
         assert!(stopped.note.is_some_and(|note| note.contains("perilog was not asked for that")), "{unit:?}");
-        let asked = ended(&Evidence { cancelled: true, ..stray });
+        let asked = ended(&Evidence { cancelled: true, ..uncancelled });
         assert_eq!((asked.outcome, asked.note), (Outcome::Cancelled { status: by_us }, None));
     }
 }
@@ -274,12 +274,12 @@ fn end(seq: u32, code: u8, tolerable: bool) -> StepRecord {
     }
 }
 
-fn said(report: Report) -> StepRecord {
+fn reported_step(report: Report) -> StepRecord {
     StepRecord::Report { seq: 0, script: "a".to_owned(), at_ms: 5, report }
 }
 
 fn check(message: &str) -> StepRecord {
-    said(Report::Tolerable { check: "lustre".to_owned(), message: message.to_owned() })
+    reported_step(Report::Tolerable { check: "lustre".to_owned(), message: message.to_owned() })
 }
 
 #[test]
@@ -312,10 +312,10 @@ fn everything_that_was_recorded_is_reported() {
     let steps = [
         begin(0, "a", 1),
         check("no mount"),
-        said(Report::Milestone { name: "data-out".to_owned() }),
-        said(Report::User { message: "first".to_owned() }),
-        said(Report::User { message: "sorry".to_owned() }),
-        said(Report::ExpectReboot),
+        reported_step(Report::Milestone { name: "data-out".to_owned() }),
+        reported_step(Report::User { message: "first".to_owned() }),
+        reported_step(Report::User { message: "sorry".to_owned() }),
+        reported_step(Report::ExpectReboot),
         StepRecord::Overdue {
             seq: 0,
             script: "a".to_owned(),
@@ -374,7 +374,7 @@ fn what_is_reported_fits_a_frame_and_says_what_it_left_out() {
     let mut steps: Vec<StepRecord> = (0..500).flat_map(|i| [begin(i, &"n".repeat(255), 1), end(i, 0, false)]).collect();
     for _ in 0..256 {
         steps.push(check(&long));
-        steps.push(said(Report::Milestone { name: long.clone() }));
+        steps.push(reported_step(Report::Milestone { name: long.clone() }));
     }
     for i in 0..40 {
         steps.push(StepRecord::Overdue {
@@ -386,7 +386,7 @@ fn what_is_reported_fits_a_frame_and_says_what_it_left_out() {
             doing: String::new(),
         });
     }
-    steps.push(said(Report::User { message: "é".repeat(4096) }));
+    steps.push(reported_step(Report::User { message: "é".repeat(4096) }));
     let tails: Vec<Tail> = (0..300).map(|_| Tail { script: "s".to_owned(), text: long.clone() }).collect();
     let lingering: Vec<Process> = (0..3000).map(|pid| Process { pid, command: long.clone() }).collect();
     let (unit, ran) = (exited(0), result(0));
@@ -411,7 +411,7 @@ fn what_is_reported_fits_a_frame_and_says_what_it_left_out() {
 
 #[test]
 fn an_announced_boot_ends_the_task_as_its_scripts_ended() {
-    let announced = || said(Report::ExpectReboot);
+    let announced = || reported_step(Report::ExpectReboot);
     let of = |of: u32, step| match step {
         StepRecord::Begin { seq, script, digest, user, attempt, at_ms, .. } => {
             StepRecord::Begin { seq, script, digest, user, attempt, at_ms, of }

@@ -22,7 +22,7 @@ pub async fn run(config: &Config) -> Result<(), String> {
     let mut signals = Signals::new().map_err(|error| format!("signals: {error}"))?;
     // The daemon is ready at once: Flux may start later, and no unit waits for the edge.
     notify::ready("waits for Flux");
-    let mut said = String::new();
+    let mut logged = String::new();
     loop {
         let session = async {
             match Session::open(config).await {
@@ -35,10 +35,10 @@ pub async fn run(config: &Config) -> Result<(), String> {
             () = terminated(&mut signals) => return Ok(()),
         };
         // Logs a repeated fault once.
-        if fault != said {
+        if fault != logged {
             tracing::warn!("{fault}; trying again");
             notify::status(&format!("waits: {fault}"));
-            said = fault;
+            logged = fault;
         }
         tokio::select! {
             () = tokio::time::sleep(AGAIN) => {}
@@ -68,18 +68,18 @@ pub async fn release(config: &Config, job: &str) -> Result<(), String> {
         crate::session::open_references(&broker, only.map(|id| id.0)).await.map_err(|error| error.to_string())?;
     match (only, open.is_empty()) {
         (Some(id), true) => return Err(format!("perilog holds nothing of {id}")),
-        (None, true) => say("perilog holds nothing of any job"),
+        (None, true) => print_line("perilog holds nothing of any job"),
         (_, false) => {}
     }
     for (id, what, subject) in open {
         let asked = json!({ "id": id, "what": what.as_str(), "status": 0 });
         broker.rpc("job-manager.perilog-hold.finish", &asked, 0).await.map_err(|error| error.to_string())?;
-        say(&format!("{subject}: {} is released", what.as_str()));
+        print_line(&format!("{subject}: {} is released", what.as_str()));
     }
     Ok(())
 }
 
 #[allow(clippy::print_stdout, reason = "the answer to the operator who typed --drop-hold")]
-fn say(line: &str) {
+fn print_line(line: &str) {
     println!("{line}");
 }

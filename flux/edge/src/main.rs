@@ -11,7 +11,7 @@ fn main() -> ExitCode {
     let load = |arguments: &Arguments| Config::read(&arguments.config);
     match PROGRAM.begin(load, |config| Ok(config::warnings(config))) {
         Ok((arguments, loaded)) => PROGRAM.end(run(&arguments, &loaded.value)),
-        Err(said) => said,
+        Err(code) => code,
     }
 }
 

@@ -19,9 +19,9 @@ fn its_configuration_is_checked_and_needs_no_file() {
     assert_eq!(status, Some(0), "{printed}");
     assert!(printed.contains("online-patience"), "{printed}");
     std::fs::write(file, "instance = 'a b'\n").unwrap();
-    let (status, said) = edge(&["--config", file, "--check-config"]);
-    assert_eq!(status, Some(2), "{said}");
-    assert!(said.contains("edge.toml:1:12: instance: expected 1 to 64 of"), "{said}");
+    let (status, reply) = edge(&["--config", file, "--check-config"]);
+    assert_eq!(status, Some(2), "{reply}");
+    assert!(reply.contains("edge.toml:1:12: instance: expected 1 to 64 of"), "{reply}");
 }
 
 #[test]
@@ -29,9 +29,9 @@ fn the_option_drop_hold_reports_that_flux_is_away() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("edge.toml");
     std::fs::write(&file, format!("flux = {:?}\n", dir.path().join("none"))).unwrap();
-    let (status, said) = edge(&["--config", file.to_str().unwrap(), "--drop-hold", "all"]);
-    assert_eq!(status, Some(1), "{said}");
-    assert!(said.contains("No such file"), "{said}");
-    let (status, said) = edge(&["--config", file.to_str().unwrap(), "--drop-hold", "x!"]);
-    assert_eq!(status, Some(1), "{said}");
+    let (status, reply) = edge(&["--config", file.to_str().unwrap(), "--drop-hold", "all"]);
+    assert_eq!(status, Some(1), "{reply}");
+    assert!(reply.contains("No such file"), "{reply}");
+    let (status, reply) = edge(&["--config", file.to_str().unwrap(), "--drop-hold", "x!"]);
+    assert_eq!(status, Some(1), "{reply}");
 }

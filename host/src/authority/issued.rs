@@ -153,9 +153,9 @@ mod tests {
             enrolled_ms: Some(1),
             ..issued(serial)
         };
-        let by_hand = Issued { names: vec!["N0.".to_owned()], ..issued("01") };
+        let by_operator = Issued { names: vec!["N0.".to_owned()], ..issued("01") };
         let list = [
-            by_hand,
+            by_operator,
             enrolled("02", "n0", 5),
             enrolled("03", "n1", 5),
             enrolled("04", "n0", 20),

@@ -115,11 +115,11 @@ async fn visit<R: Registrar>(incoming: Incoming, registrar: &Arc<R>) -> Result<(
             Answer::Refused("it takes too long; ask again".to_owned())
         }
     };
-    let tell = async {
+    let report = async {
         stream.write_all(&line(&answer)).await?;
         stream.shutdown().await
     };
-    let reported = tokio::time::timeout(VISIT_LIMIT, tell).await.map_err(late)?;
+    let reported = tokio::time::timeout(VISIT_LIMIT, report).await.map_err(late)?;
     reported.map_err(|source| plain(&LinkError::of(peer, source).to_string()))
 }
 
@@ -134,14 +134,14 @@ struct Client {
 /// Reads the visitor's question. `None`: the visitor left before it asked anything, as a monitor or `perilog doctor`
 /// does that only checks whether the port is open, and as `perilog init` does that learns the authority.
 async fn read_request(incoming: Incoming) -> Result<Option<Client>, String> {
-    let said = |error: LinkError| plain(&error.to_string());
+    let to_error = |error: LinkError| plain(&error.to_string());
     let peer = incoming.peer;
     let (peer, stream) = match incoming.shake().await {
         Err(LinkError::Cut { .. }) => {
             tracing::debug!("{peer} left before its handshake");
             return Ok(None);
         }
-        shaken => shaken.map_err(said)?,
+        shaken => shaken.map_err(to_error)?,
     };
     // An unreadable certificate counts as not shown.
     let shown = |cert| Some(Shown { names: dns_names(cert), serial: serial_number(cert)? });
@@ -155,7 +155,7 @@ async fn read_request(incoming: Incoming) -> Result<Option<Client>, String> {
         tracing::debug!("{peer} left before it asked anything");
         return Ok(None);
     }
-    let asked = read_line(&mut stream, MAX_ASK).await.map_err(|source| said(LinkError::of(peer, source)))?;
+    let asked = read_line(&mut stream, MAX_ASK).await.map_err(|source| to_error(LinkError::of(peer, source)))?;
     let asked = asked.ok_or_else(|| format!("it asks with more than {MAX_ASK} bytes"))?;
     let ask = serde_json::from_slice(&asked).map_err(|error| format!("it asks what is no question: {error}"))?;
     Ok(Some(Client { peer, stream, shown, ask }))

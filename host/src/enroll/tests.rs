@@ -35,7 +35,7 @@ struct Bed {
     /// A second authority, whose client certificates the enrolment server accepts.
     nodes: Authority,
     address: String,
-    said: mpsc::Receiver<String>,
+    reports: mpsc::Receiver<String>,
     _tls: watch::Sender<Option<ServerTls>>,
 }
 
@@ -48,9 +48,9 @@ impl Bed {
         let tls = Some(ServerTls::load_open(&ca.issue("ctl", SERVER), &clients).unwrap());
         let listener = Listener::new(socket, tls.clone(), Keepalive::default()).unwrap();
         let (tls, changes) = watch::channel(tls);
-        let (say, said) = mpsc::channel(64);
-        tokio::spawn(serve(listener, changes, Arc::new(Clerk(say))));
-        Self { ca, nodes, address, said, _tls: tls }
+        let (report, reports) = mpsc::channel(64);
+        tokio::spawn(serve(listener, changes, Arc::new(Clerk(report))));
+        Self { ca, nodes, address, reports, _tls: tls }
     }
 
     fn dial(&self, tls: ClientTls) -> Dial {
@@ -61,8 +61,8 @@ impl Bed {
         self.dial(ClientTls::load_anonymous(&self.ca.issue("n9", CLIENT)).unwrap())
     }
 
-    async fn said(&mut self) -> String {
-        self.said.recv().await.unwrap()
+    async fn next_report(&mut self) -> String {
+        self.reports.recv().await.unwrap()
     }
 }
 
@@ -74,10 +74,10 @@ fn question(host: &str, token: Option<&str>) -> Ask {
 async fn who_asks_is_answered_with_or_without_a_certificate() {
     let mut bed = Bed::new();
     assert_eq!(ask(&bed.anonymous(), &question("n0", Some("t"))).await.unwrap(), "certificate of a key");
-    assert_eq!(bed.said().await, r#"n0 Some("t") "#);
+    assert_eq!(bed.next_report().await, r#"n0 Some("t") "#);
     let error = ask(&bed.anonymous(), &question("n1", None)).await.unwrap_err().to_string();
     assert!(error.ends_with("refuses: nosuch host"), "{error}");
-    bed.said().await;
+    bed.next_report().await;
     // The door recognises a visitor by the visitor's certificate.
     let shown = |files: TlsFiles| ClientTls::load(&TlsFiles { ca: bed.ca.issue("x", CLIENT).ca, ..files }).unwrap();
     let (own, revoked, foreign) = (
@@ -86,19 +86,19 @@ async fn who_asks_is_answered_with_or_without_a_certificate() {
         bed.dial(shown(bed.ca.issue("n2", CLIENT))),
     );
     ask(&own, &question("n0", None)).await.unwrap();
-    assert_eq!(bed.said().await, r#"n0 None ["n0"] 0ABC"#);
+    assert_eq!(bed.next_report().await, r#"n0 None ["n0"] 0ABC"#);
     for (dial, part) in [(revoked, "revoked"), (foreign, "no authority of ours")] {
         ask(&dial, &question("n0", None)).await.unwrap_err();
-        let said = bed.said().await;
-        assert!(said.starts_with("away:") && said.contains(part), "{said}");
+        let output = bed.next_report().await;
+        assert!(output.starts_with("away:") && output.contains(part), "{output}");
     }
     // The visitor recognises the door by the door's certificate.
     let stranger = Authority::new();
     let fooled = bed.dial(ClientTls::load_anonymous(&stranger.issue("n9", CLIENT)).unwrap());
     let error = ask(&fooled, &question("n0", Some("t"))).await.unwrap_err().to_string();
     assert!(error.contains("no authority of ours"), "{error}");
-    let said = bed.said().await;
-    assert!(said.starts_with("away:"), "the token was said to a stranger: {said}");
+    let output = bed.next_report().await;
+    assert!(output.starts_with("away:"), "the token was said to a stranger: {output}");
 }
 
 #[tokio::test]
@@ -106,14 +106,14 @@ async fn what_is_too_long_or_no_question_is_turned_away() {
     let mut bed = Bed::new();
     for (host, part) in [("x".repeat(10_000), "more than 8192 bytes")] {
         ask(&bed.anonymous(), &question(&host, None)).await.unwrap_err();
-        let said = bed.said().await;
-        assert!(said.contains(part), "{said}");
+        let output = bed.next_report().await;
+        assert!(output.contains(part), "{output}");
     }
     let (_, stream) = link::connect(&bed.anonymous()).await.unwrap();
     let mut stream = stream;
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-    let said = bed.said().await;
-    assert!(said.contains("what is no question"), "{said}");
+    let output = bed.next_report().await;
+    assert!(output.contains("what is no question"), "{output}");
 }
 
 /// Regression test: `perilog init` learns the authority over a connection of its own, and each good enrolment was
@@ -123,11 +123,11 @@ async fn a_client_that_asks_nothing_is_not_reported() {
     let bed = Bed::new();
     drop(link::connect(&bed.anonymous()).await.unwrap());
     ask(&bed.anonymous(), &question("n0", Some("t"))).await.unwrap();
-    let Bed { mut said, _tls, .. } = bed;
+    let Bed { mut reports, _tls, .. } = bed;
     // The door closes, and the last visit ends.
     drop(_tls);
     let mut all = Vec::new();
-    while let Some(line) = said.recv().await {
+    while let Some(line) = reports.recv().await {
         all.push(line);
     }
     assert_eq!(all, [r#"n0 Some("t") "#]);
@@ -137,7 +137,7 @@ async fn a_client_that_asks_nothing_is_not_reported() {
 async fn a_silent_client_is_dropped_at_the_limit() {
     let mut bed = Bed::new();
     let _silent = tokio::net::TcpStream::connect(&bed.address).await.unwrap();
-    assert_eq!(bed.said().await, "away: it was not done within 10s");
+    assert_eq!(bed.next_report().await, "away: it was not done within 10s");
 }
 
 #[tokio::test]
@@ -145,9 +145,9 @@ async fn a_client_is_notified_when_the_decision_exceeds_its_limit() {
     let mut bed = Bed::new();
     let dial = bed.anonymous();
     let asked = tokio::spawn(async move { ask(&dial, &question("slow", Some("t"))).await });
-    bed.said().await;
+    bed.next_report().await;
     tokio::time::pause();
-    assert_eq!(bed.said().await, "away: nothing was decided within 15s; it asks again");
+    assert_eq!(bed.next_report().await, "away: nothing was decided within 15s; it asks again");
     tokio::time::resume();
     let error = asked.await.unwrap().unwrap_err().to_string();
     assert!(error.ends_with("refuses: it takes too long; ask again"), "{error}");
@@ -160,9 +160,9 @@ async fn one_address_has_so_many_places_and_gets_them_back() {
     for _ in 0..5 {
         silent.push(tokio::net::TcpStream::connect(&bed.address).await.unwrap());
     }
-    assert_eq!(bed.said().await, "away: more than 4 connections of one address");
+    assert_eq!(bed.next_report().await, "away: more than 4 connections of one address");
     silent.truncate(3);
     // The fourth visitor's place is free once the door has seen its end.
-    assert!(bed.said().await.starts_with("away:"));
+    assert!(bed.next_report().await.starts_with("away:"));
     ask(&bed.anonymous(), &question("n0", None)).await.unwrap();
 }

@@ -72,13 +72,13 @@ impl Listener {
     /// Logs that accept(2) failed, unless such a line was logged lately.
     fn complain(&self, error: &io::Error) {
         let now_ms = clock::mono_ms();
-        let (say, _) = self.failures.lock().unwrap_or_else(PoisonError::into_inner).admit(now_ms, 1, ONE_LINE_MS);
+        let (is_logged, _) = self.failures.lock().unwrap_or_else(PoisonError::into_inner).admit(now_ms, 1, ONE_LINE_MS);
         let hint = match Errno::from_io_error(error) {
             Some(Errno::MFILE) => ": this process may not open more files, raise LimitNOFILE= of its unit",
             Some(Errno::NFILE) => ": this host may not open more files, raise fs.file-max",
             _ => "",
         };
-        if say {
+        if is_logged {
             tracing::warn!("cannot accept connections ({error}){hint}; trying again every {ACCEPT_PAUSE:?}");
         }
     }

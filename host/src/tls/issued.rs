@@ -7,7 +7,7 @@ use rustls::pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::dns_names;
-use super::usage::{Usage, says};
+use super::usage::{Usage, has_usage};
 use crate::authority::{canonical, public_key};
 
 /// Confirms that `pem` certifies this key (PEM) for this host as a client, and has not expired. A certificate whose
@@ -31,7 +31,7 @@ pub fn check_issued(pem: &str, key: &str, host: &str, now_ms: u64) -> Result<(),
     match () {
         () if certificate.public_key().raw != own.as_slice() => Err("it is for another key".to_owned()),
         () if !dns_names(der).contains(&canonical(host)) => Err(format!("it does not name {host}")),
-        () if !says(der, Usage::Client) => Err("it is not for a client (its extended key usage)".to_owned()),
+        () if !has_usage(der, Usage::Client) => Err("it is not for a client (its extended key usage)".to_owned()),
         () if until <= now => Err("it has expired; compare the clocks".to_owned()),
         () if from >= until => Err("it is valid at no time".to_owned()),
         () => Ok(()),
@@ -62,7 +62,7 @@ mod tests {
         let own = read(&good.cert);
         let with = |more: &str| check_issued(&format!("{own}{more}"), &read(&good.key), "n1", now_ms);
         assert_eq!(with(&own), Ok(()), "a chain");
-        for (said, expect) in [
+        for (text, expect) in [
             (with("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), "no certificate"),
             (with(&own.replace("-----END", "")), "no certificate"),
             (check_issued(&read(&good.key), &read(&good.key), "n1", now_ms), "no certificate"),
@@ -72,7 +72,7 @@ mod tests {
             (check(&old, &old, "n1o"), "expired"),
             (check_issued("rubbish", &read(&good.key), "n1", now_ms), "no certificate"),
         ] {
-            assert!(said.clone().unwrap_err().contains(expect), "{said:?}");
+            assert!(text.clone().unwrap_err().contains(expect), "{text:?}");
         }
     }
 }

@@ -222,7 +222,7 @@ fn files_are_refused_with_their_path_and_what_to_do() {
     fs::copy(&good.key, &exposed).unwrap();
     fs::set_permissions(&exposed, Permissions::from_mode(0o644)).unwrap();
     let g = || good.clone();
-    for (files, names, says) in [
+    for (files, names, part) in [
         (TlsFiles { ca: missing.clone(), ..g() }, &missing, "No such file"),
         (TlsFiles { ca: empty.clone(), ..g() }, &empty, "no certificate"),
         (TlsFiles { ca: garbage.clone(), ..g() }, &garbage, "PEM"),
@@ -234,7 +234,7 @@ fn files_are_refused_with_their_path_and_what_to_do() {
     ] {
         for text in [ServerTls::load(&files).unwrap_err().to_string(), ClientTls::load(&files).unwrap_err().to_string()]
         {
-            assert!(text.contains(&names.display().to_string()) && text.contains(says), "{text}");
+            assert!(text.contains(&names.display().to_string()) && text.contains(part), "{text}");
         }
     }
     assert!(ClientTls::load(&good).is_ok());
@@ -334,7 +334,7 @@ async fn openssl_dials(version: &str) -> (Vec<String>, usize) {
             link.writer.send("hello".into()).await.unwrap();
         }
     }
-    (said(client), taken)
+    (printed(client), taken)
 }
 
 /// Starts a server that uses OpenSSL and speaks at most TLS `version`; dials it twice with perilog's client. Returns
@@ -361,7 +361,7 @@ async fn openssl_answers(version: &str) -> (Vec<String>, usize) {
     (lines, taken)
 }
 
-fn said(client: std::process::Child) -> Vec<String> {
+fn printed(client: std::process::Child) -> Vec<String> {
     let output = client.wait_with_output().unwrap();
     assert!(output.status.success());
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()

@@ -18,17 +18,21 @@ pub(crate) enum Usage {
 }
 
 /// Returns `true` if the certificate's extended key usage names this side.
-pub(crate) fn says(certificate: &CertificateDer<'_>, usage: Usage) -> bool {
+pub(crate) fn has_usage(certificate: &CertificateDer<'_>, usage: Usage) -> bool {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
     match (certificate.extended_key_usage(), usage) {
-        (Ok(Some(said)), Usage::Client) => said.value.client_auth,
-        (Ok(Some(said)), Usage::Server) => said.value.server_auth,
+        (Ok(Some(usages)), Usage::Client) => usages.value.client_auth,
+        (Ok(Some(usages)), Usage::Server) => usages.value.server_auth,
         _ => false,
     }
 }
 
 fn demand(certificate: &CertificateDer<'_>, usage: Usage) -> Result<(), Error> {
-    if says(certificate, usage) { Ok(()) } else { Err(Error::InvalidCertificate(CertificateError::InvalidPurpose)) }
+    if has_usage(certificate, usage) {
+        Ok(())
+    } else {
+        Err(Error::InvalidCertificate(CertificateError::InvalidPurpose))
+    }
 }
 
 /// Verifier of client certificates that also demands the extended key usage clientAuth.

@@ -90,17 +90,17 @@ impl Call {
 fn parse<T: DeserializeOwned>(json: &str, below: &str) -> Result<T, WrongParameter> {
     let json = &mut serde_json::Deserializer::from_str(json);
     serde_path_to_error::deserialize(json).map_err(|error| {
-        let said = error.inner().to_string();
+        let message = error.inner().to_string();
         // The client made the text of a value, and knows no columns.
-        let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
+        let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
         let path = error.path().to_string();
         let text = match path.strip_prefix(below).unwrap_or(&path).trim_start_matches('.') {
-            "" => said.to_owned(),
-            path => format!("{path}: {said}"),
+            "" => message.to_owned(),
+            path => format!("{path}: {message}"),
         };
         // serde has no other mark of an error that a type made itself, about a value of the right type.
         let of_serde = ["unknown field", "missing field", "duplicate field", "invalid type", "invalid value"];
-        match of_serde.iter().any(|words| said.starts_with(words)) {
+        match of_serde.iter().any(|words| message.starts_with(words)) {
             true => WrongParameter::Form(text),
             false => WrongParameter::Value(text),
         }

@@ -97,9 +97,9 @@ impl Client {
         if let Err(error) = self.stream.get_ref().write_all(&bytes) {
             let error = self.io(error);
             // A daemon without a free seat sends an error and closes before it reads the request.
-            let said = matches!(error, CallError::Closed).then(|| self.receive());
-            return Err(match said {
-                Some(Err(said @ CallError::Remote { .. })) => said,
+            let answer = matches!(error, CallError::Closed).then(|| self.receive());
+            return Err(match answer {
+                Some(Err(answer @ CallError::Remote { .. })) => answer,
                 _ => error,
             });
         }

@@ -33,7 +33,7 @@ pub(super) async fn serve<S: Service>(
         slot.idle();
         let next = tokio::select! {
             biased;
-            () = slot.lost() => return pen.say_at_once(&reply::busy(&*service, GIVEN_AWAY)),
+            () = slot.lost() => return pen.send_now(&reply::busy(&*service, GIVEN_AWAY)),
             next = requests.next() => next,
         };
         let request = match next {
@@ -45,16 +45,16 @@ pub(super) async fn serve<S: Service>(
             }
             Err(error) => {
                 if let WireError::TooLarge(_) = error {
-                    pen.say_at_once(&reply::invalid_parameter(&error.to_string()));
+                    pen.send_now(&reply::invalid_parameter(&error.to_string()));
                 }
-                return warnings.say(&peer, &format!("a client of the local socket is sent away: it {error}"));
+                return warnings.warn(&peer, &format!("a client of the local socket is sent away: it {error}"));
             }
         };
         if !slot.busy() {
-            return pen.say_at_once(&reply::busy(&*service, GIVEN_AWAY));
+            return pen.send_now(&reply::busy(&*service, GIVEN_AWAY));
         }
         let next = if is_plain(&request) { requests.take_if(is_plain) } else { None };
-        let (say_gone, gone) = watch::channel(false);
+        let (set_gone, gone) = watch::channel(false);
         let first = answer(request, pen, &peer, slot.waiters(), gone.clone(), &*service);
         let second = async {
             let next = next?;
@@ -67,7 +67,7 @@ pub(super) async fn serve<S: Service>(
             answered = &mut both => answered,
             () = requests.gone() => {
                 // The receivers are gone if the sinks were already used up.
-                let _ = say_gone.send(true);
+                let _ = set_gone.send(true);
                 both.await
             }
         };

@@ -111,7 +111,7 @@ impl Pen {
     }
 
     /// Writes a last message without waiting; the message is lost if the client's socket is full.
-    pub(super) fn say_at_once(&self, message: &Value) {
+    pub(super) fn send_now(&self, message: &Value) {
         if let (Half::Socket(half), Some(bytes)) = (&self.half, framed(message)) {
             let _ = half.try_write(&bytes);
         }

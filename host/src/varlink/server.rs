@@ -79,7 +79,7 @@ fn admit<S: Service>(
             if let Some(bytes) = reply::framed(&reply::busy(&**service, &full.to_string())) {
                 let _ = stream.try_write(&bytes);
             }
-            warnings.say(&peer, &format!("a client of the local socket is turned away: {full}"));
+            warnings.warn(&peer, &format!("a client of the local socket is turned away: {full}"));
         }
     }
 }
@@ -103,17 +103,17 @@ impl Default for Warnings {
 }
 
 impl Warnings {
-    pub(super) fn say(&self, peer: &PeerCred, text: &str) {
+    pub(super) fn warn(&self, peer: &PeerCred, text: &str) {
         let (uid, pid) = (peer.uid, peer.pid);
         let admitted = self.each.admit(uid, text);
-        let (say, unsaid) = admitted.unwrap_or_else(|| {
+        let (is_logged, suppressed) = admitted.unwrap_or_else(|| {
             let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
             others.admit(clock::mono_ms(), LINES, WINDOW_MS)
         });
-        if unsaid > 0 {
-            tracing::warn!(uid, "uid {uid}: {unsaid} more such lines were not logged");
+        if suppressed > 0 {
+            tracing::warn!(uid, "uid {uid}: {suppressed} more such lines were not logged");
         }
-        if say {
+        if is_logged {
             tracing::warn!(uid, pid, "uid {uid}, pid {pid}: {text}");
         }
     }

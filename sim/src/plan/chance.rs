@@ -53,7 +53,7 @@ pub(super) fn op(dice: &mut Rng, nodes: usize, span: usize, runs: &mut Runs) -> 
         14 => Op::Resolve { to, job, ok: dice.one_in(2) },
         15 => Op::Signal { to, job, signal: [1, 9, 10, 12, 15, 9][dice.below(6)] },
         16 => Op::OutboxApplied { to },
-        17..=18 => Op::Look { to, job },
+        17..=18 => Op::Query { to, job },
         19..=20 => Op::Exec { node: dice.below(nodes), job, action, attempt: dice.range(0, 1) },
         21 if dice.one_in(2) => Op::Hangup { node: dice.below(nodes) },
         21 => Op::CancelLocal { node: dice.below(nodes), job, action, attempt: dice.range(0, 1) },

@@ -82,7 +82,7 @@ table! {
     ControllerEffect::Reply { .. } => "reply",
     ControllerEffect::Publish { .. } => "publish",
     ControllerEffect::OutboxGrew => "outbox-grew",
-    ControllerEffect::Answer { .. } => "tell-answer",
+    ControllerEffect::Answer { .. } => "pass-answer",
     ControllerEffect::WakeAt { .. } => "controller-wake-at",
     ControllerEffect::Note { .. } => "controller-note";
     unmet

@@ -90,7 +90,7 @@ pub enum Op {
         to: usize,
     },
     /// An operator sends requests that only read: `ps`, `show`, `nodes`, `why`, `status`, and a read of the outbox.
-    Look {
+    Query {
         to: usize,
         job: u8,
     },

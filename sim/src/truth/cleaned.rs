@@ -104,10 +104,10 @@ impl Truth {
     /// drained, or an operator has since undrained the host or resolved the attempt's epilog on the rank.
     fn is_settled(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, at: usize, ran: usize) -> bool {
         let epilog = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt && a.name.as_str() == EPILOG;
-        let by_hand = store.actions.iter().filter(epilog).any(|a| {
+        let by_operator = store.actions.iter().filter(epilog).any(|a| {
             let task = TaskId { action: a.id, rank };
             store.ranks.iter().any(|of| of.task == task && matches!(of.ended.outcome, Outcome::Resolved { .. }))
         });
-        by_hand || self.is_answered_for(store, &site::host(at), ran)
+        by_operator || self.is_answered_for(store, &site::host(at), ran)
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct Book {
     /// The ranks whose scripts reported each milestone.
     reported: BTreeMap<Key, IdSet>,
     /// The ranks for which an operator reported each milestone of a job, for any of its attempts.
-    by_hand: BTreeMap<(JobId, String), IdSet>,
+    by_operator: BTreeMap<(JobId, String), IdSet>,
     /// The ranks for which the first controller has logged each milestone.
     logged: BTreeMap<Key, IdSet>,
     reported_of_job: BTreeSet<Key>,
@@ -47,7 +47,7 @@ impl Book {
 impl Truth {
     pub(crate) fn reported_by_operator(&mut self, job: &JobId, name: &MilestoneName, ranks: Option<&IdSet>) {
         let ranks = ranks.cloned().unwrap_or_else(|| IdSet::from(0..=ANY_RANK));
-        self.milestones.by_hand.entry((job.clone(), name.to_string())).or_default().extend_with(&ranks);
+        self.milestones.by_operator.entry((job.clone(), name.to_string())).or_default().extend_with(&ranks);
     }
 
     /// Checks an event `milestone` in the log: with `ranks` it says that these ranks have reached the milestone;
@@ -57,10 +57,10 @@ impl Truth {
         let (Some(attempt), Some(name)) = (text("attempt").and_then(|text| text.parse().ok()), text("name")) else {
             return self.broken(|| format!("5 milestone: one of {job} is reported without its attempt or name"));
         };
-        let (key, by_hand) = ((job.clone(), attempt, name.to_owned()), (job.clone(), name.to_owned()));
+        let (key, by_operator) = ((job.clone(), attempt, name.to_owned()), (job.clone(), name.to_owned()));
         let book = &mut self.milestones;
         let mut reported = book.reported.get(&key).cloned().unwrap_or_default();
-        reported.extend_with(&book.by_hand.get(&by_hand).cloned().unwrap_or_default());
+        reported.extend_with(&book.by_operator.get(&by_operator).cloned().unwrap_or_default());
         let Some(ranks) = text("ranks").map(|ranks| ranks.parse::<IdSet>().unwrap_or_default()) else {
             let twice = !book.reported_of_job.insert(key) && !book.forgetful;
             return self.check_reached(store, job, attempt, name, &reported, twice);

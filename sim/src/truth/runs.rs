@@ -327,10 +327,10 @@ impl Truth {
         if self.is_doubtful(task, Some(at)) {
             return;
         }
-        let said =
+        let earlier =
             self.shown.iter().find_map(|shown| shown.outcome(task)).filter(|outcome| agree::nothing_ran(outcome));
-        if let Some(said) = said.map(ToString::to_string) {
-            self.broken(|| format!("2 one outcome: {stem} begins, and was shown as ended: {said}"));
+        if let Some(earlier) = earlier.map(ToString::to_string) {
+            self.broken(|| format!("2 one outcome: {stem} begins, and was shown as ended: {earlier}"));
         }
     }
 }

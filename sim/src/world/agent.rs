@@ -12,7 +12,7 @@ use perilog_proto::{Decoded, decode_to_agent};
 
 use super::World;
 use super::event::{AgentEvent, Call, Caller, Event};
-use super::systemd::UnitLook;
+use super::systemd::UnitView;
 use super::traps::Sprung;
 
 /// Time (ms) after which the agent gives up a call to systemd without an answer (`agent/src/systemd/bus.rs`).
@@ -50,7 +50,7 @@ pub(crate) struct Agent {
     /// Stems of the units whose cgroups the agent watches until they are empty.
     pub(crate) watch_empty: BTreeSet<String>,
     /// The invocation that the last inspection on this connection found in each unit.
-    pub(crate) looked: BTreeMap<String, InvocationId>,
+    pub(crate) inspected_units: BTreeMap<String, InvocationId>,
     task_index: BTreeMap<String, TaskId>,
     pub(crate) conn: Option<u64>,
     pub(crate) last_counter: u64,
@@ -73,8 +73,8 @@ pub(crate) enum Pending {
 impl Agent {
     fn note_inspection(&mut self, stem: &str, unit: Option<&UnitFacts>) {
         match unit.and_then(|unit| unit.invocation.clone()) {
-            Some(invocation) => self.looked.insert(stem.to_owned(), invocation),
-            None => self.looked.remove(stem),
+            Some(invocation) => self.inspected_units.insert(stem.to_owned(), invocation),
+            None => self.inspected_units.remove(stem),
         };
     }
 }
@@ -111,7 +111,7 @@ impl World {
             interest: BTreeSet::new(),
             watched: BTreeSet::new(),
             watch_empty: BTreeSet::new(),
-            looked: BTreeMap::new(),
+            inspected_units: BTreeMap::new(),
             task_index: BTreeMap::new(),
             conn: None,
             last_counter: 0,
@@ -120,16 +120,16 @@ impl World {
             wake: None,
             ticked_at: 0,
         });
-        self.say(|| format!("n{at} agent {incarnation} is up"));
+        self.log_line(|| format!("n{at} agent {incarnation} is up"));
         let delay = self.dice.skewed(1, 500);
-        self.after(delay, Event::Agent { node: at, incarnation, event: AgentEvent::LookAround });
+        self.after(delay, Event::Agent { node: at, incarnation, event: AgentEvent::InspectAll });
     }
 
     /// Ends the agent's process. `peers_receive`: whether the node's kernel lives on and closes the connections.
     pub(crate) fn end_agent(&mut self, at: usize, peers_receive: bool) {
         let Some(agent) = self.nodes[at].agent.take() else { return };
         let incarnation = agent.incarnation;
-        self.say(|| format!("n{at} agent {incarnation} is gone"));
+        self.log_line(|| format!("n{at} agent {incarnation} is gone"));
         if let Some(conn) = agent.conn {
             self.agent_leaves(conn, peers_receive);
         }
@@ -165,7 +165,7 @@ impl World {
         };
         agent.stopped = false;
         let parked = std::mem::take(&mut agent.parked);
-        self.say(|| format!("n{at} agent {incarnation} goes on"));
+        self.log_line(|| format!("n{at} agent {incarnation} goes on"));
         for event in parked {
             self.agent_event(at, incarnation, event);
         }
@@ -191,11 +191,11 @@ impl World {
         let boottime = node.boottime(self.t);
         let agent = node.agent.as_mut()?;
         match event {
-            AgentEvent::LookAround => {
+            AgentEvent::InspectAll => {
                 if self.t < node.stalled_until {
                     // The agent's question waits in the same queue as all other questions.
                     let (incarnation, later) = (agent.incarnation, node.stalled_until - self.t + 1);
-                    self.after(later, Event::Agent { node: at, incarnation, event: AgentEvent::LookAround });
+                    self.after(later, Event::Agent { node: at, incarnation, event: AgentEvent::InspectAll });
                 } else if !agent.bus {
                     let units = node.systemd.inspect_all();
                     let incarnation = agent.incarnation;
@@ -253,9 +253,9 @@ impl World {
 
     /// Builds the input of an agent that has connected to systemd: each task's unit, as systemd listed it a moment ago,
     /// with the task's directory as it is now.
-    fn join(&mut self, at: usize, units: Vec<(String, UnitLook)>) -> Input {
+    fn join(&mut self, at: usize, units: Vec<(String, UnitView)>) -> Input {
         let node = &mut self.nodes[at];
-        let mut units: BTreeMap<String, UnitLook> = units.into_iter().collect();
+        let mut units: BTreeMap<String, UnitView> = units.into_iter().collect();
         let stems: BTreeSet<String> = node.spool.tasks.keys().chain(units.keys()).cloned().collect();
         let mut found = Vec::new();
         for stem in stems {
@@ -286,7 +286,7 @@ impl World {
         let Some(agent) = node.agent.as_mut() else { return Input::Tick };
         agent.bus = true;
         agent.connection += 1;
-        agent.looked.clear();
+        agent.inspected_units.clear();
         for one in &found {
             agent.note_inspection(&one.stem, one.unit.as_ref());
             let task = one.intent.as_ref().map(|i| i.start.task).or(one.unit_ids.as_ref().map(|ids| ids.task));
@@ -300,7 +300,7 @@ impl World {
             let delay = self.dice.range(0, 500);
             self.after(delay, Event::Dial { node: at, incarnation });
         }
-        self.say(|| format!("n{at} agent {incarnation} has a bus"));
+        self.log_line(|| format!("n{at} agent {incarnation} has a bus"));
         Input::Joined {
             found,
             tombstones: if first { tombstones } else { Vec::new() },
@@ -328,7 +328,7 @@ impl World {
                 Event::Agent { node: at, incarnation, event: AgentEvent::Unanswered { call, connection } },
             );
         }
-        self.after(ms.max(1), Event::Agent { node: at, incarnation, event: AgentEvent::LookAround });
+        self.after(ms.max(1), Event::Agent { node: at, incarnation, event: AgentEvent::InspectAll });
     }
 
     /// Hands an input to the agent's machine and carries out the effects. Does the same with each input that those
@@ -350,7 +350,7 @@ impl World {
                 agent.releases.clone_from(policy);
             }
             let effects = agent.machine.handle(input, now);
-            self.say(|| format!("n{at} <- {shown}"));
+            self.log_line(|| format!("n{at} <- {shown}"));
             if !effects.into_iter().all(|effect| self.does(at, incarnation, effect)) {
                 return;
             }
@@ -402,7 +402,7 @@ impl World {
     /// Returns the invocation that the agent's last inspection found in a unit; `None`: no inspection found one, or
     /// no agent runs.
     pub(crate) fn last_invocation(&self, at: usize, stem: &str) -> Option<InvocationId> {
-        self.nodes[at].agent.as_ref()?.looked.get(stem).cloned()
+        self.nodes[at].agent.as_ref()?.inspected_units.get(stem).cloned()
     }
 
     pub(crate) fn enter(&mut self, at: usize, stem: &str, task: TaskId) {

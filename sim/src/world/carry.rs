@@ -17,7 +17,9 @@ impl World {
     pub(crate) fn carry_out(&mut self, at: usize, effect: Effect, how: Option<How>) {
         if self.trace.is_read() && !matches!(effect, Effect::WakeAt { .. }) {
             let shown = format!("{effect:?}");
-            self.say(|| format!("n{at}    -> {shown}{}", how.map(|how| format!(" ({how:?})")).unwrap_or_default()));
+            self.log_line(|| {
+                format!("n{at}    -> {shown}{}", how.map(|how| format!(" ({how:?})")).unwrap_or_default())
+            });
         }
         self.check_effect(at, &effect);
         if how.is_some() {
@@ -144,7 +146,7 @@ impl World {
             Effect::ExecReply { caller, reply } => self.exec_reply(at, caller, &reply),
             Effect::Note { level, text, .. } => {
                 if level == Level::Error {
-                    self.say(|| format!("n{at} says: {text}"));
+                    self.log_line(|| format!("n{at} says: {text}"));
                 }
             }
             Effect::CallHook(call) => {
@@ -173,7 +175,7 @@ impl World {
         self.enter(at, &stem, task);
         if let Some(agent) = self.nodes[at].agent.as_mut() {
             agent.watched.insert(stem.clone());
-            agent.looked.remove(&stem);
+            agent.inspected_units.remove(&stem);
             agent.asked.entry(task).or_insert(t);
             if agent.bus {
                 agent.interest.insert(stem.clone());
@@ -255,7 +257,7 @@ impl World {
             ExecReply::EndedBefore(outcome) => outcome,
             _ => return,
         };
-        self.say(|| format!("n{at} tells a caller: {outcome}"));
+        self.log_line(|| format!("n{at} tells a caller: {outcome}"));
         if let Some((_, task)) = self.callers.get(&caller) {
             let boot = self.nodes[at].boot;
             self.truth.answered(at, boot, *task, outcome);

@@ -11,7 +11,7 @@ use perilog_core::{ActionId, Attempt, Commit, TaskId};
 use super::World;
 use super::event::Event;
 use super::node::EPOCH_MS;
-use super::overview::OverviewRequest;
+use super::shown::Shown;
 use super::site;
 use super::traps::{How, Sprung};
 use super::whole::{self, Whole};
@@ -52,7 +52,7 @@ pub(crate) struct Controller {
     /// The clients whose `ps` also asked for held ranks.
     pub(crate) asked_held: BTreeSet<u64>,
     /// The contents of the store in the course of the current batch; `None`: no client looks in this batch.
-    pub(crate) look: Option<OverviewRequest>,
+    pub(crate) shown: Option<Shown>,
     /// World time (ms) at which the controller last built its machine from the store.
     pub(crate) loaded_at: u64,
     /// Tasks about which nodes sent a message in this batch.
@@ -129,7 +129,7 @@ impl World {
         controller.whole = Some(Whole::new(settings.clone(), nonce, whole::quota(incarnation)));
         controller.writer =
             Some(Writer::new(settings, nonce).holding(whole::holding(incarnation)).quota(whole::quota(incarnation)));
-        self.say(|| format!("c{which} {incarnation} is up"));
+        self.log_line(|| format!("c{which} {incarnation} is up"));
         self.load(which);
     }
 
@@ -172,7 +172,7 @@ impl World {
         controller.inbox.clear();
         controller.batch_due = false;
         let conns: Vec<u64> = std::mem::take(&mut controller.sessions).into_values().collect();
-        self.say(|| format!("c{which} is gone"));
+        self.log_line(|| format!("c{which} is gone"));
         for conn in conns {
             self.controller_leaves(conn);
         }
@@ -242,7 +242,7 @@ impl World {
             return;
         }
         controller.batch_due = false;
-        controller.look = None;
+        controller.shown = None;
         controller.begun.clear();
         if !controller.is_up() {
             // Clients and nodes are sent away: clients end, and nodes come again.
@@ -273,11 +273,11 @@ impl World {
         if self.trace.is_read() {
             for input in inputs.iter().filter(|input| is_news(input)) {
                 let shown = format!("{input:?}");
-                self.say(|| format!("c{which} <- {shown}"));
+                self.log_line(|| format!("c{which} <- {shown}"));
             }
         }
         let controller = &mut self.controllers[which];
-        controller.look = OverviewRequest::before(&controller.store, &inputs);
+        controller.shown = Shown::before(&controller.store, &inputs);
         controller.tombstones.extend(inputs.iter().flat_map(tombstones_of));
         controller.reported = inputs.iter().flat_map(tasks_of).chain(controller.tombstones.iter().copied()).collect();
         controller.served = inputs.iter().filter_map(of_a_service).collect();
@@ -366,13 +366,13 @@ impl World {
 
     pub(crate) fn spring_controller(&mut self, which: usize, down_ms: u64) {
         self.injected += 1;
-        self.say(|| format!("TRAP on c{which}, down for {down_ms} ms"));
+        self.log_line(|| format!("TRAP on c{which}, down for {down_ms} ms"));
         self.kill_controller(which, Some(down_ms));
     }
 
     /// Handles a failed commit: every session ends, and the machine is rebuilt from the store.
     fn commit_failed(&mut self, which: usize, mut batch: Batch) {
-        self.say(|| format!("c{which} cannot commit"));
+        self.log_line(|| format!("c{which} cannot commit"));
         if defect!(EffectsAfterFailedCommit) {
             self.leave(which, batch.steal_effects());
         }

@@ -19,12 +19,12 @@ impl World {
         if self.trace.is_read() {
             for record in records.iter().filter(|record| !matches!(record, Record::Event { .. })) {
                 let shown = format!("{record:?}");
-                self.say(|| format!("c{which}    == {shown}"));
+                self.log_line(|| format!("c{which}    == {shown}"));
             }
         }
         let mut repeated = None;
         let controller = &mut self.controllers[which];
-        let (store, look) = (&mut controller.store, &mut controller.look);
+        let (store, shown) = (&mut controller.store, &mut controller.shown);
         controller.begun.extend(records.iter().filter_map(|record| match record {
             Record::Action(row) => store.actions.iter().all(|known| known.id != row.id).then_some(row.id),
             _ => None,
@@ -37,8 +37,8 @@ impl World {
                 }
             }
             store.apply(record);
-            if let Some(look) = look {
-                look.advance(store);
+            if let Some(shown) = shown {
+                shown.advance(store);
             }
         }
         self.truth.committed(which, store, records, self.t);
@@ -73,8 +73,8 @@ impl World {
             // The tombstone may stand for a task that the node never had, or lost itself. Or the node got the order to
             // forget the task, and another node brought the action back.
             let forgotten = self.truth.ran_before_its_prune(&row.job, row.attempt, task, at);
-            let says = tombstone.outcome.is_of_scripts() && !forgotten;
-            says.then(|| {
+            let has_end = tombstone.outcome.is_of_scripts() && !forgotten;
+            has_end.then(|| {
                 format!(
                     "{} of {} on {host} is lost (vanished), and its tombstone says {}",
                     row.name, row.job, tombstone.outcome
@@ -113,7 +113,7 @@ impl World {
     fn leaves(&mut self, which: usize, effect: Effect, half: bool) {
         if self.trace.is_read() && is_news(&effect) {
             let shown = format!("{effect:?}");
-            self.say(|| format!("c{which}    -> {shown}"));
+            self.log_line(|| format!("c{which}    -> {shown}"));
         }
         match effect {
             Effect::Send { session, message } => {
@@ -233,28 +233,28 @@ impl World {
     fn check_reply(&mut self, which: usize, client: u64, reply: Result<Reply, perilog_core::controller::io::Refusal>) {
         let controller = &self.controllers[which];
         let store = &controller.store;
-        let wrong = match (reply, &controller.look) {
+        let wrong = match (reply, &controller.shown) {
             (Ok(Reply::Running { job, attempt, .. }), _) => {
                 controller.asked.get(&client).filter(|asked| **asked != attempt).map(|asked| {
                     format!("attempt {asked} of {job} was asked for, and attempt {attempt} is said to run")
                 })
             }
-            (Ok(Reply::Outbox(entries)), Some(look)) => {
+            (Ok(Reply::Outbox(entries)), Some(shown)) => {
                 // Notices from before the start wait for the store's nodes.
                 let settles = self.t < controller.loaded_at + SETTLES_MS;
-                let stays = |entry: &&OutboxEntry| !settles && look.notices.contains(&entry.sequence);
+                let stays = |entry: &&OutboxEntry| !settles && shown.notices.contains(&entry.sequence);
                 let missing = store.outbox.iter().filter(stays).find(|entry| !entries.contains(entry));
                 missing.map(|entry| format!("entry {} of the outbox waits, and is not shown", entry.sequence))
             }
-            (Ok(Reply::Ps { rows, .. }), Some(look)) => {
-                self.check_ps(which, controller.asked_held.contains(&client), &look.waits, &rows)
+            (Ok(Reply::Ps { rows, .. }), Some(shown)) => {
+                self.check_ps(which, controller.asked_held.contains(&client), &shown.waits, &rows)
             }
-            (Ok(Reply::Show(view)), Some(look)) => {
+            (Ok(Reply::Show(view)), Some(shown)) => {
                 view.attempts.iter().flat_map(|attempt| &attempt.actions).find_map(|action| {
                     // The reply may lack what the batch recorded after it.
                     let of = |rank| TaskId { action: action.id, rank: Rank(rank) };
-                    let differs = action.ok.iter().any(|rank| !look.ok.contains(&of(rank)))
-                        || action.verdict.is_some_and(|verdict| look.verdicts.get(&action.id) != Some(&verdict));
+                    let differs = action.ok.iter().any(|rank| !shown.ok.contains(&of(rank)))
+                        || action.verdict.is_some_and(|verdict| shown.verdicts.get(&action.id) != Some(&verdict));
                     differs.then(|| format!("{} is shown otherwise than it is stored", action.id))
                 })
             }
@@ -281,7 +281,7 @@ const fn is_news(effect: &Effect) -> bool {
                     | Reply::Reached { .. }
                     | Reply::Drained { .. }
                     | Reply::Undrained { .. }
-                    | Reply::TookOver { .. }
+                    | Reply::TakenOver { .. }
                     | Reply::Synced(_)
                     | Reply::Recovery(_)
             )

@@ -26,12 +26,12 @@ const RECONNECT_MS: u64 = 120_000;
 const IDLE_MS: u64 = 1_800_000;
 /// Time (ms) after the faults stop by which the nodes have reported to a restored store the commits that they have
 /// accepted.
-const NODES_TELL_MS: u64 = 60_000;
+const NODES_REPORT_MS: u64 = 60_000;
 const TIDY_UP_EVERY_MS: u64 = 30_000;
 
 impl World {
     pub(crate) fn quiet(&mut self) {
-        self.say(|| "QUIET: no more faults".to_owned());
+        self.log_line(|| "QUIET: no more faults".to_owned());
         self.quiet = true;
         self.traps.off = true;
         self.empty_store_disk();
@@ -107,7 +107,7 @@ impl World {
         // The resource manager ends the jobs that it launched; an operator first takes up the other jobs. After a
         // restored memory that no node could expose, the resource manager may no longer know a job. The operator sees
         // that once the nodes have had time to report.
-        let is_early = self.t < self.plan.horizon_ms + NODES_TELL_MS;
+        let is_early = self.t < self.plan.horizon_ms + NODES_REPORT_MS;
         let is_known = |row: &AttemptRow| !self.truth.is_unseen() || is_early || self.is_in_book(&row.job, row.attempt);
         let mine = |row: &&AttemptRow| self.plan.scheduler.is_some() && site::is_launched(&row.job) && is_known(row);
         let held = held.filter(|row| !row.abandoned && !mine(row));

@@ -7,7 +7,7 @@ use perilog_core::{HostName, InvocationId, TaskId};
 
 use crate::plan::Side;
 
-use super::systemd::UnitLook;
+use super::systemd::UnitView;
 
 #[derive(Debug)]
 pub(crate) enum Event {
@@ -139,10 +139,10 @@ pub(crate) enum Event {
 #[derive(Debug, Clone)]
 pub(crate) enum AgentEvent {
     /// The agent has a connection to the bus, and asks for all units.
-    LookAround,
+    InspectAll,
     /// systemd has answered with the list of its units (`units`), and the agent now reads the directories of its tasks.
     BusUp {
-        units: Vec<(String, UnitLook)>,
+        units: Vec<(String, UnitView)>,
     },
     Answer {
         call: u64,

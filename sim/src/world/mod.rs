@@ -24,7 +24,6 @@ mod network;
 mod node;
 mod operator;
 mod orphans;
-mod overview;
 mod person;
 mod pid1;
 mod promises;
@@ -35,6 +34,7 @@ mod rollback;
 mod runner;
 mod scheduler;
 mod services;
+mod shown;
 mod signals;
 pub(crate) mod site;
 mod spool;
@@ -209,7 +209,7 @@ impl World {
             What::Do(op) => self.operate(op),
             What::Fault(fault) if !self.quiet => {
                 self.injected += 1;
-                self.say(|| format!("FAULT {fault:?}"));
+                self.log_line(|| format!("FAULT {fault:?}"));
                 if let Some(what) = fault.of_memory() {
                     *self.memory.entry(what).or_default() += 1;
                 }
@@ -224,14 +224,14 @@ impl World {
     }
 
     /// Adds a line to the history; `line` runs only if the history is read.
-    pub(crate) fn say(&mut self, line: impl FnOnce() -> String) {
+    pub(crate) fn log_line(&mut self, line: impl FnOnce() -> String) {
         let t = self.t;
-        self.trace.say(t, line);
+        self.trace.log_line(t, line);
     }
 
     pub(crate) fn violate(&mut self, invariant: &str, text: &str) {
         let t = self.t;
-        self.trace.say(t, || format!("VIOLATED {invariant}: {text}"));
+        self.trace.log_line(t, || format!("VIOLATED {invariant}: {text}"));
         self.violation.get_or_insert_with(|| Violation {
             invariant: invariant.to_owned(),
             text: text.to_owned(),

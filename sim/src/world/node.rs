@@ -162,7 +162,7 @@ impl World {
     fn up(&mut self, at: usize) {
         let node = &self.nodes[at];
         let (boot, id) = (node.boot, node.boot_id());
-        self.say(|| format!("n{at} is up, {id}"));
+        self.log_line(|| format!("n{at} is up, {id}"));
         let delay = self.dice.range(10, 2_000);
         self.after(delay, Event::AgentUp { node: at, boot });
     }
@@ -172,7 +172,7 @@ impl World {
         if !self.nodes[at].on {
             return;
         }
-        self.say(|| format!("n{at} loses its power"));
+        self.log_line(|| format!("n{at} loses its power"));
         self.end_agent(at, false);
         self.end_processes(at);
         let node = &mut self.nodes[at];
@@ -219,7 +219,7 @@ impl World {
         node.boot += 1;
         change(node);
         let (boot, id) = (node.boot, node.boot_id());
-        self.say(|| format!("n{at} {what}, {id}"));
+        self.log_line(|| format!("n{at} {what}, {id}"));
         self.after(down_ms.max(1), Event::AgentUp { node: at, boot });
     }
 

@@ -48,7 +48,7 @@ impl World {
         if self.quiet {
             return;
         }
-        self.say(|| format!("DO {op:?}"));
+        self.log_line(|| format!("DO {op:?}"));
         self.may_withdraw(&op);
         match op {
             Op::Run { to, job, action, attempt, nodes } => {
@@ -78,7 +78,7 @@ impl World {
                 self.truth.store_may_be_behind();
                 self.ask(to, Request::Recover { take_over: true });
             }
-            Op::Look { to, job } => self.query_everything(to, job),
+            Op::Query { to, job } => self.query_everything(to, job),
             // A resource manager, if the world has one, acknowledges its own entries.
             Op::OutboxApplied { .. } if self.plan.scheduler.is_some() => {}
             Op::OutboxApplied { to } => {

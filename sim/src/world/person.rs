@@ -39,14 +39,14 @@ impl World {
             _ => None,
         });
         for row in rows.collect::<Vec<_>>() {
-            self.say(|| format!("c{which} generation: {row:?}"));
+            self.log_line(|| format!("c{which} generation: {row:?}"));
             let what = if row.ended_ms.is_some() { LEFT } else { ENTERED };
             *self.memory.entry(what).or_default() += 1;
             if row.ended_ms.is_some() {
                 continue;
             }
-            if let Some(look) = &mut self.controllers[which].look {
-                look.notices.clear();
+            if let Some(shown) = &mut self.controllers[which].shown {
+                shown.notices.clear();
             }
             if which == 0 {
                 self.call_person();
@@ -109,7 +109,7 @@ impl World {
             };
             if is_over {
                 self.truth.asked_to_end(of.0.clone());
-                self.say(|| format!("a person types: {}", one.command));
+                self.log_line(|| format!("a person types: {}", one.command));
                 let (job, attempt) = (of.0, Some(of.1));
                 self.ask(0, Request::JobFinish { job, attempt, targets: None, resources: None });
             }

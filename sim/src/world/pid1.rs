@@ -21,7 +21,7 @@ impl World {
         if !self.is_connected(at, from) && self.dice.one_in(2) {
             return;
         }
-        self.say(|| format!("n{at} pid1: {}", call.shown()));
+        self.log_line(|| format!("n{at} pid1: {}", call.shown()));
         let mut meant = true;
         if let Call::SignalRunner { stem, of, .. } | Call::KillAll { stem, of } | Call::Unload { stem, of } = &call
             && let Some(unit) = self.nodes[at].systemd.units.get(stem)

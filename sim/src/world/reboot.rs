@@ -52,7 +52,7 @@ impl World {
         if of.script + 1 != unit.runner.next {
             return;
         }
-        self.say(|| format!("n{at} {stem}: its script reboots the node"));
+        self.log_line(|| format!("n{at} {stem}: its script reboots the node"));
         self.disturb(at);
         let stems: Vec<String> = self.nodes[at].systemd.units.keys().cloned().collect();
         for stem in stems {
@@ -60,7 +60,7 @@ impl World {
             self.signal_runner(at, &stem, 15);
         }
         self.after(of.goes_ms, Event::Goes { node: at, boot, down_ms: of.down_ms, soft: of.soft });
-        self.say(|| format!("n{at} goes down at {}", t + of.goes_ms));
+        self.log_line(|| format!("n{at} goes down at {}", t + of.goes_ms));
     }
 
     pub(crate) fn goes(&mut self, at: usize, boot: u64, down_ms: u64, soft: bool) {

@@ -107,7 +107,7 @@ impl World {
     pub(crate) fn restored(&mut self, copy: usize) {
         let copy = self.copies.get_mut(copy).and_then(Option::take);
         let Some(copy) = copy.filter(|_| !self.quiet) else { return };
-        self.say(|| format!("RESTORED: {}", copy.what()));
+        self.log_line(|| format!("RESTORED: {}", copy.what()));
         match copy {
             Copy::File(store) => {
                 let anchor = self.controllers[0].anchor;

@@ -150,7 +150,7 @@ impl World {
         if let Some(code) = refused {
             return self.runner_exits(at, stem, Exit::Code(code));
         }
-        self.say(|| format!("n{at} {stem} is claimed"));
+        self.log_line(|| format!("n{at} {stem} is claimed"));
         if let Some(intent) = self.nodes[at].spool.tasks.get(stem).and_then(|dir| dir.intent.clone()) {
             self.check_claim(at, stem, &intent);
         }
@@ -223,7 +223,7 @@ impl World {
         if let Some(run) = run {
             self.truth.script_starts(run, index, index + 1 == of as usize, self.t);
         }
-        self.say(|| format!("n{at} {stem}: script {index} begins, for {} ms", script.ms));
+        self.log_line(|| format!("n{at} {stem}: script {index} begins, for {} ms", script.ms));
         let boot = self.announce(at, stem, serial);
         for report in script.reports.clone().into_iter().chain(boot) {
             let step = StepRecord::Report { seq, script: name.clone(), at_ms, report: report.clone() };
@@ -266,7 +266,7 @@ impl World {
             if let Some(run) = runner.run {
                 self.truth.script_tried(run, status);
             }
-            self.say(|| format!("n{at} {stem}: script {index} ended, {status}, and is tried again"));
+            self.log_line(|| format!("n{at} {stem}: script {index} ended, {status}, and is tried again"));
             if !self.record(at, stem, serial, end) {
                 self.misconfigured(at, stem, serial);
                 return self.scripts_ended(at, stem, serial);
@@ -285,7 +285,7 @@ impl World {
         if let Some(run) = run {
             self.truth.script_ended(run, status, self.t);
         }
-        self.say(|| format!("n{at} {stem}: script {index} ended, {status}"));
+        self.log_line(|| format!("n{at} {stem}: script {index} ended, {status}"));
         if !self.record(at, stem, serial, end) {
             self.misconfigured(at, stem, serial);
             return self.scripts_ended(at, stem, serial);
@@ -344,7 +344,7 @@ impl World {
             }
             self.unit_after(delay, at, stem, serial, Act::LeftoverEnds);
         }
-        self.say(|| format!("n{at} {stem}: its runner is gone, {exit:?}"));
+        self.log_line(|| format!("n{at} {stem}: its runner is gone, {exit:?}"));
         self.unit_changed(at, stem);
     }
 

@@ -171,7 +171,7 @@ impl World {
             asked_in: None,
             is_stuck: false,
         };
-        self.say(|| format!("the resource manager launches {job} attempt {attempt}: {:?}", new.hosts));
+        self.log_line(|| format!("the resource manager launches {job} attempt {attempt}: {:?}", new.hosts));
         self.truth.asked_for_attempt(&job, Some(attempt));
         self.scheduler.book.jobs.insert((job, attempt), new);
         self.schedule(1);
@@ -397,7 +397,7 @@ impl World {
             (Asked::Backlog(load), Ok(Reply::Outbox(entries))) => {
                 self.apply(entries);
                 let list = self.list();
-                self.say(|| format!("the resource manager lists {list:?}"));
+                self.log_line(|| format!("the resource manager lists {list:?}"));
                 for of in list.iter().flat_map(|page| &page.attempts) {
                     self.truth.listed(&of.job, of.attempt, &of.ranks);
                 }
@@ -406,7 +406,7 @@ impl World {
             (Asked::Outbox, Ok(Reply::Outbox(entries))) => self.apply(entries),
             (Asked::Sync(load, pages, mut refused), Ok(Reply::Synced(reported))) => {
                 for (job, attempt, why) in &reported.refused {
-                    self.say(|| format!("the resource manager is refused {job} attempt {attempt}: {why}"));
+                    self.log_line(|| format!("the resource manager is refused {job} attempt {attempt}: {why}"));
                     // The resource manager fails the job, and logs the refusal.
                     let of = (job.clone(), *attempt);
                     if let Some(one) = self.scheduler.book.jobs.remove(&of) {
@@ -468,7 +468,7 @@ impl World {
     }
 
     fn refused(&mut self, of: &Of, refusal: &Refusal) {
-        self.say(|| format!("the resource manager is refused {} attempt {}: {refusal:?}", of.0, of.1));
+        self.log_line(|| format!("the resource manager is refused {} attempt {}: {refusal:?}", of.0, of.1));
         let is_new = !self.truth.is_host_of(of);
         let mut rows = self.controllers[0].store.attempts.iter();
         let is_there = rows.any(|row| (&row.job, row.attempt) == (&of.0, of.1));

@@ -10,7 +10,7 @@ use perilog_core::task::{Intent, Process, UnitFacts};
 use super::runner::Runner;
 
 /// Result of an inspection of a unit: properties, ids and processes.
-pub(crate) type UnitLook = (UnitFacts, Option<UnitIds>, Vec<Process>);
+pub(crate) type UnitView = (UnitFacts, Option<UnitIds>, Vec<Process>);
 
 const CLD_EXITED: i32 = 1;
 const CLD_KILLED: i32 = 2;
@@ -88,11 +88,11 @@ impl Systemd {
         self.units.get_mut(stem).filter(|unit| unit.serial == serial)
     }
 
-    pub(crate) fn inspect(&self, stem: &str) -> Option<UnitLook> {
+    pub(crate) fn inspect(&self, stem: &str) -> Option<UnitView> {
         self.units.get(stem).map(Unit::inspect)
     }
 
-    pub(crate) fn inspect_all(&self) -> Vec<(String, UnitLook)> {
+    pub(crate) fn inspect_all(&self) -> Vec<(String, UnitView)> {
         self.units.iter().map(|(stem, unit)| (stem.clone(), unit.inspect())).collect()
     }
 }
@@ -104,7 +104,7 @@ impl Unit {
         matches!(self.state, UnitState::Over(Exit::Code(_))) && self.runner.run.is_none()
     }
 
-    fn inspect(&self) -> UnitLook {
+    fn inspect(&self) -> UnitView {
         let start = &self.intent.start;
         let ids =
             UnitIds { task: start.task, job: start.job.clone(), attempt: start.attempt, action: start.action.clone() };

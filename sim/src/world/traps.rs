@@ -77,7 +77,7 @@ impl World {
     pub(crate) fn spring(&mut self, at: usize, spring: Spring) {
         self.injected += 1;
         self.disturb(at);
-        self.say(|| format!("TRAP on n{at}: {spring:?}"));
+        self.log_line(|| format!("TRAP on n{at}: {spring:?}"));
         match spring {
             Spring::PowerBefore { down_ms } | Spring::PowerAfter { down_ms } => self.power_fail(at, down_ms),
             Spring::CrashBefore { down_ms } | Spring::CrashAfter { down_ms } => self.kill_agent(at, down_ms),

@@ -56,8 +56,8 @@ impl Place {
         program.arg(&self.store).arg(self.record()).args([&run.fails.to_string(), run.of]).args(numbers);
         let output = program.arg(run.closes.to_string()).output().unwrap();
         let failed = run.fails > 0 && output.status.code() == Some(STORE_FAILED);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() || failed, "{}: {said}", output.status);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() || failed, "{}: {text}", output.status);
     }
 
     fn record(&self) -> PathBuf {

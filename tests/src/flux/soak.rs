@@ -64,11 +64,11 @@ impl fmt::Display for Report {
 
 /// Runs jobs and faults for `length`, waits until all work has ended, and checks the scripts' ledgers. Equal seeds give
 /// equal random numbers, but timing decides how jobs and faults share them. `sdexec`: Flux runs jobs as units of
-/// systemd. `tell` gets a line of progress about once a minute.
+/// systemd. `progress` gets a line of progress about once a minute.
 ///
 /// # Errors
 /// The cluster does not start, or some work never ended.
-pub fn soak(layer: Layer, length: Duration, seed: u64, sdexec: bool, tell: &mut dyn FnMut(&str)) -> Result<Report> {
+pub fn soak(layer: Layer, length: Duration, seed: u64, sdexec: bool, progress: &mut dyn FnMut(&str)) -> Result<Report> {
     let cluster = edge_cluster(usize::try_from(NODES)?).layer(layer).boot()?;
     if sdexec {
         watched_by_sdmon(&cluster)?;
@@ -86,7 +86,7 @@ pub fn soak(layer: Layer, length: Duration, seed: u64, sdexec: bool, tell: &mut 
         strike(&flux, &cluster, fault, &mut draws)?;
         lift_drains(&flux, &cluster)?;
         if reported.elapsed() > Duration::from_secs(60) {
-            tell(&format!("{} jobs, {:?}", report.jobs, report.faults));
+            progress(&format!("{} jobs, {:?}", report.jobs, report.faults));
             reported = Stopwatch::start();
         }
         // The time between faults is random, too: faults meet jobs at every stage.

@@ -89,23 +89,23 @@ pub fn compare(ledger: &Ledger, known: &[Known], scripts: &[(&str, &[&str])]) ->
     for (key, runs) in &ledger.runs {
         ran.entry(task(key)).or_default().insert(&key.script, runs);
     }
-    let mut said: BTreeMap<Task, Vec<&Known>> = BTreeMap::new();
+    let mut recorded: BTreeMap<Task, Vec<&Known>> = BTreeMap::new();
     for known in known {
         let task = (known.job.clone(), known.attempt.clone(), known.action.clone(), known.rank);
-        said.entry(task).or_default().push(known);
+        recorded.entry(task).or_default().push(known);
     }
-    let tasks: BTreeSet<Task> = ran.keys().chain(said.keys()).cloned().collect();
+    let tasks: BTreeSet<Task> = ran.keys().chain(recorded.keys()).cloned().collect();
     let rows = tasks.into_iter().map(|task| {
         let none = BTreeMap::new();
-        let (ran, said) = (ran.get(&task).unwrap_or(&none), said.get(&task).map_or(&[][..], Vec::as_slice));
+        let (ran, recorded) = (ran.get(&task).unwrap_or(&none), recorded.get(&task).map_or(&[][..], Vec::as_slice));
         let expected = scripts.iter().find(|(action, _)| *action == task.2).map_or(&[][..], |(_, scripts)| *scripts);
         let mut faults = twice(ran);
-        match said {
+        match recorded {
             [] => faults.push("ran, and the controller knows nothing of it".into()),
             [known] => faults.extend(judge(ran, known, expected)),
-            _ => faults.push(format!("the controller knows {} outcomes of it", said.len())),
+            _ => faults.push(format!("the controller knows {} outcomes of it", recorded.len())),
         }
-        Row { ledger: ledger_cell(ran), known: known_cell(said), faults, task }
+        Row { ledger: ledger_cell(ran), known: known_cell(recorded), faults, task }
     });
     let rows: Vec<Row> = rows.collect();
     let is_absent = |action: &&str| !rows.iter().any(|row| row.task.2 == **action);
@@ -180,12 +180,12 @@ fn ledger_cell(ran: &BTreeMap<&str, &[Run]>) -> String {
     format!("{}: {}", nodes.join(" "), runs.collect::<Vec<_>>().join(", "))
 }
 
-fn known_cell(said: &[&Known]) -> String {
+fn known_cell(recorded: &[&Known]) -> String {
     let known = |known: &&Known| match known.code {
         Some(code) => format!("{} {code}", known.outcome),
         None => known.outcome.clone(),
     };
-    said.iter().map(known).collect::<Vec<_>>().join(", ")
+    recorded.iter().map(known).collect::<Vec<_>>().join(", ")
 }
 
 impl fmt::Display for Comparison {

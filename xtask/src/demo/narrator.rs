@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::Result;
 use perilog_tests::{Cluster, Node, Output, Running, ledger};
 
-use crate::stages::say;
+use crate::stages::print_line;
 
 /// Time limit for each wait of the demo, on a loaded machine; most waits take well under a second.
 pub(super) const SOON: Duration = Duration::from_secs(90);
@@ -34,15 +34,15 @@ impl<'a> Narrator<'a> {
 impl Narrator<'_> {
     /// Prints a sentence that announces the next step.
     pub(super) fn announce(&self, sentence: &str) -> Result<()> {
-        say(&format!("\n>> {sentence}"))
+        print_line(&format!("\n>> {sentence}"))
     }
 
     /// Runs a command on a node to its end; shows command and output.
     pub(super) fn show(&self, node: &Node, command: &[&str]) -> Result<Output> {
-        say(&format!("   [{}]# {}", node.name(), typed(command)))?;
+        print_line(&format!("   [{}]# {}", node.name(), typed(command)))?;
         let output = node.run(command)?;
         for line in output.stdout.lines().chain(output.stderr.lines()) {
-            say(&format!("   {line}"))?;
+            print_line(&format!("   {line}"))?;
         }
         Ok(output)
     }
@@ -51,7 +51,7 @@ impl Narrator<'_> {
     pub(super) fn perilog(&self, words: &[&str]) -> Result<Output> {
         let output = self.show(self.cluster.controller()?, &[&["perilog"], words].concat())?;
         if let Some(code @ 1..) = output.code() {
-            say(&format!("   (exit status {code})"))?;
+            print_line(&format!("   (exit status {code})"))?;
         }
         Ok(output)
     }
@@ -61,7 +61,11 @@ impl Narrator<'_> {
     pub(super) fn check(&self, is_so: bool, what: &str, found: impl Display) -> Result<()> {
         let (held, failed) = self.checks.get();
         self.checks.set(if is_so { (held + 1, failed) } else { (held, failed + 1) });
-        if is_so { say(&format!("   = {what}")) } else { say(&format!("   ! not so: {what}; but: {found}")) }
+        if is_so {
+            print_line(&format!("   = {what}"))
+        } else {
+            print_line(&format!("   ! not so: {what}; but: {found}"))
+        }
     }
 
     /// Compares the ledgers (files on the nodes, in which each script notes its begin and its end) with what the
@@ -70,7 +74,7 @@ impl Narrator<'_> {
     pub(super) fn compare(&self, job: &str, scripts: &[(&str, &[&str])], tasks: usize) -> Result<()> {
         let comparison = self.cluster.compare(job, scripts)?;
         for line in comparison.to_string().lines() {
-            say(&format!("   {line}"))?;
+            print_line(&format!("   {line}"))?;
         }
         let what = format!("what the {tasks} tasks of {job} wrote into {} is what the controller tells", ledger::PATH);
         let found = format!("{} tasks: {}", comparison.len(), comparison.faults().join("; "));
@@ -81,8 +85,8 @@ impl Narrator<'_> {
     pub(super) fn end(&self, sentence: &str) -> Result<bool> {
         let (held, failed) = self.checks.get();
         match (held, failed) {
-            (1.., 0) => say(&format!("\n>> {sentence} ({held} checks)"))?,
-            _ => say(&format!(
+            (1.., 0) => print_line(&format!("\n>> {sentence} ({held} checks)"))?,
+            _ => print_line(&format!(
                 "\n>> NOT AS EXPECTED:  {failed} of {} checks do not hold, see the lines with !",
                 held + failed
             ))?,
@@ -92,7 +96,7 @@ impl Narrator<'_> {
 
     /// Starts `perilog` on the controller's node, and leaves it running.
     pub(super) fn start(&self, words: &[&str]) -> Result<Watched> {
-        say(&format!("   [ctl]# perilog {}", typed(words)))?;
+        print_line(&format!("   [ctl]# perilog {}", typed(words)))?;
         Ok(Watched { running: self.cluster.start_perilog(words)?, shown: (0, 0) })
     }
 
@@ -115,7 +119,7 @@ impl Narrator<'_> {
         self.wait("perilog has ended", watched, |watched| watched.running.has_ended())?;
         watched.catch_up()?;
         if let Some(code) = watched.running.output()?.code() {
-            say(&format!("   (exit status {code})"))?;
+            print_line(&format!("   (exit status {code})"))?;
         }
         Ok(())
     }
@@ -143,7 +147,7 @@ impl Watched {
         for (text, shown) in [(&output.stderr, &mut self.shown.0), (&output.stdout, &mut self.shown.1)] {
             let whole = text.rfind('\n').map_or(0, |end| end + 1);
             for line in text.get(*shown..whole).unwrap_or_default().lines() {
-                say(&format!("   {line}"))?;
+                print_line(&format!("   {line}"))?;
             }
             *shown = whole.max(*shown);
         }
@@ -151,7 +155,7 @@ impl Watched {
     }
 
     /// Returns `true` if the command has printed this text.
-    pub(super) fn said(&mut self, text: &str) -> Result<bool> {
+    pub(super) fn has_printed(&mut self, text: &str) -> Result<bool> {
         Ok(self.running.output()?.stdout.contains(text))
     }
 }

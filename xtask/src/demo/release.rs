@@ -9,7 +9,7 @@ use perilog_tests::{Cluster, Layer, manager};
 
 use super::narrator::{Narrator, SOON};
 use super::stage::{self, R_FILE};
-use crate::stages::say;
+use crate::stages::print_line;
 
 const JOB: &str = "f2mKAgF7";
 /// Script body of the epilog: waits, as if for a file server, until the demo creates /run/gate on the node. Ignores
@@ -157,7 +157,7 @@ fn ledgers(narrator: &Narrator<'_>) -> Result<()> {
     narrator.announce("The ledgers: what the scripts wrote on their nodes, and what the resource manager got")?;
     let runs = ledger.of_job(JOB);
     let begin = runs.first().context("no script has run")?.1.started;
-    say("   node  rank  epilog ended    released  sequence      notified  epoch  fragment of R")?;
+    print_line("   node  rank  epilog ended    released  sequence      notified  epoch  fragment of R")?;
     let mut ends = Vec::new();
     for (key, run) in &runs {
         let (ended, code) = run.ended.context("a script has no end")?;
@@ -168,7 +168,7 @@ fn ledgers(narrator: &Narrator<'_>) -> Result<()> {
         let fragment = release.fragment()?;
         let on_rank = fragment.get(&key.rank).context("a fragment without its rank")?;
         let children: Vec<String> = on_rank.children.iter().map(|(kind, ids)| format!("{kind} {ids}")).collect();
-        say(&format!(
+        print_line(&format!(
             "   {:<4}  {:<4}  {:>10.2} s  {:>8.2} s  {:<16}  {:<4}  {:<5}  {}: {}",
             run.node,
             key.rank,
@@ -208,7 +208,7 @@ fn ledgers(narrator: &Narrator<'_>) -> Result<()> {
         format!("{:?}", received.once(JOB)),
     )?;
     let comparison = cluster.compare(JOB, SCRIPTS)?;
-    say(&format!("   {}", comparison.to_string().lines().last().unwrap_or_default().trim()))?;
+    print_line(&format!("   {}", comparison.to_string().lines().last().unwrap_or_default().trim()))?;
     narrator.check(comparison.holds(), "what the controller tells of the four epilogs is what they wrote", &comparison)
 }
 
@@ -240,13 +240,13 @@ fn released(narrator: &Narrator<'_>, number: usize, ranks: &str) -> Result<()> {
 }
 
 fn kill(narrator: &Narrator<'_>) -> Result<()> {
-    say("   [ctl]# systemctl kill --kill-whom=main --signal=KILL perilog-controller")?;
+    print_line("   [ctl]# systemctl kill --kill-whom=main --signal=KILL perilog-controller")?;
     narrator.cluster.kill_controller()?;
     narrator.show(narrator.cluster.controller()?, &["systemctl", "is-active", "perilog-controller"]).map(drop)
 }
 
 fn start(narrator: &Narrator<'_>) -> Result<()> {
-    say("   [ctl]# systemctl start perilog-controller")?;
+    print_line("   [ctl]# systemctl start perilog-controller")?;
     narrator.cluster.start_controller()?;
     narrator.cluster.wait_online()
 }

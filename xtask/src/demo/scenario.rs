@@ -6,7 +6,7 @@ use anyhow::Result;
 use perilog_tests::{Cluster, Layer, Stopwatch, ledger};
 
 use super::narrator::Narrator;
-use crate::stages::say;
+use crate::stages::print_line;
 
 const JOB: &str = "f2mKAgF7";
 const NODES: &str = "n[0-3]";
@@ -28,7 +28,7 @@ pub(super) fn play(layer: Layer) -> Result<bool> {
     let cluster = builder.script("epilog", "10-clean", CLEAN).build()?;
     cluster.stay_down()?;
     cluster.boot()?;
-    say(&format!(
+    print_line(&format!(
         ">> a controller and four nodes, each with its own systemd, booted in {:.1} s",
         watch.elapsed().as_secs_f64()
     ))?;
@@ -57,7 +57,7 @@ fn prolog(narrator: &Narrator<'_>) -> Result<()> {
     narrator.show(cluster.controller()?, &["perilog", "ps"])?;
     narrator.announce("n0 may end; then kill -9 of the agent of n2, and of the controller")?;
     cluster.open_gate(0)?;
-    narrator.wait("n0 is shown", &mut run, |run| run.said("n0:"))?;
+    narrator.wait("n0 is shown", &mut run, |run| run.has_printed("n0:"))?;
     cluster.kill_agent(2)?;
     cluster.kill_controller()?;
     narrator.show(cluster.node(2)?, &["systemctl", "--no-pager", "is-active", "perilog-agent"])?;
@@ -87,13 +87,13 @@ fn compare(narrator: &Narrator<'_>) -> Result<bool> {
     ))?;
     let comparison = narrator.cluster.compare(JOB, SCRIPTS)?;
     for line in comparison.to_string().lines() {
-        say(&format!("   {line}"))?;
+        print_line(&format!("   {line}"))?;
     }
     let all = comparison.len() == 8;
     if !all {
-        say(&format!("   {} tasks, 8 were to be compared", comparison.len()))?;
+        print_line(&format!("   {} tasks, 8 were to be compared", comparison.len()))?;
     }
-    say(if comparison.holds() && all {
+    print_line(if comparison.holds() && all {
         "\n>> They agree: nothing was lost, doubled or made up."
     } else {
         "\n>> They DIFFER."

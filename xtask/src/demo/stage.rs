@@ -4,7 +4,7 @@
 use anyhow::Result;
 use perilog_tests::{Cluster, ClusterBuilder, Stopwatch, manager};
 
-use crate::stages::say;
+use crate::stages::print_line;
 
 /// Resources of the demo's jobs: R of all four nodes.
 pub(super) const HANDED: manager::Handed = manager::FOUR;
@@ -20,7 +20,7 @@ pub(super) fn set(builder: ClusterBuilder, hook: &str) -> Result<Cluster> {
     cluster.manage(hook)?;
     cluster.controller()?.write_file(R_FILE, HANDED.r)?;
     cluster.boot()?;
-    say(&format!(
+    print_line(&format!(
         ">> a controller and four nodes, each with its own systemd, booted in {:.1} s; the resource manager is a \
          script that\n   writes down what it gets ([release] and [drain] of controller.toml)",
         watch.elapsed().as_secs_f64()

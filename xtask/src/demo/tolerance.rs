@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::narrator::Narrator;
 use super::stage::{self, R_FILE};
-use crate::stages::say;
+use crate::stages::print_line;
 
 /// Script body: reports a failed check as tolerable if the file system is missing, and exits with 0. Later scripts run
 /// as on any node.
@@ -129,8 +129,8 @@ fn fatal(narrator: &Narrator<'_>, job: &str, reason: &str) -> Result<()> {
         "the job goes on with all nodes:  no exception that is not fatal, no shrink",
         shed.join(", "),
     )?;
-    let said = cluster.received()?.drained("n2").unwrap_or_default().to_owned();
-    narrator.check(said.contains(reason), &format!("n2 is drained: {said}"), reason)?;
+    let drain_reason = cluster.received()?.drained("n2").unwrap_or_default().to_owned();
+    narrator.check(drain_reason.contains(reason), &format!("n2 is drained: {drain_reason}"), reason)?;
     narrator.compare(job, SCRIPTS, 8)?;
     narrator.perilog(&["undrain", "n2"]).map(drop)
 }
@@ -189,10 +189,10 @@ fn kinds(narrator: &Narrator<'_>, job: &str) -> Result<Vec<String>> {
 /// Shows the job's events of these kinds so far, as `perilog events` does. Counts as a check of each kind whether there
 /// is such an event.
 fn events(narrator: &Narrator<'_>, job: &str, kinds: &[&str]) -> Result<()> {
-    say(&format!("   [ctl]# perilog events {job} | grep -Ew '{}'", kinds.join("|")))?;
+    print_line(&format!("   [ctl]# perilog events {job} | grep -Ew '{}'", kinds.join("|")))?;
     let text = narrator.cluster.perilog(&["events", job])?.ok()?;
     for line in text.lines().filter(|line| kinds.iter().any(|kind| line.split_whitespace().nth(3) == Some(kind))) {
-        say(&format!("   {line}"))?;
+        print_line(&format!("   {line}"))?;
     }
     for kind in kinds {
         narrator.check(text.contains(kind), &format!("the event log has {kind}"), &text)?;

@@ -19,16 +19,16 @@ pub(crate) fn check(packages: &[PathBuf]) -> Result<()> {
         lintian.args(["--allow-root", "--no-tag-display-limit", "--info", "--fail-on", "error,warning,info,pedantic"]);
         // The spelling check also reads machine code, where a found word ("wtH") differs from build to build.
         lintian.args(["--suppress-tags", "spelling-error-in-binary"]);
-        said("lintian", lintian.args(["--display-info", "--pedantic"]).args(debs))?;
+        run_linter("lintian", lintian.args(["--display-info", "--pedantic"]).args(debs))?;
     }
     if !rpms.is_empty() {
         let rules: &Path = &cargo::root().join("packaging/rpm/rpmlint.toml");
-        said("rpmlint", Command::new("rpmlint").arg("--strict").arg("--config").arg(rules).args(rpms))?;
+        run_linter("rpmlint", Command::new("rpmlint").arg("--strict").arg("--config").arg(rules).args(rpms))?;
     }
     Ok(())
 }
 
-fn said(name: &str, command: &mut Command) -> Result<()> {
+fn run_linter(name: &str, command: &mut Command) -> Result<()> {
     let output = command.output().with_context(|| format!("running {name}"))?;
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     ensure!(output.status.success(), "{name} ({}):\n{text}", output.status);

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use super::succeed;
 use crate::cargo;
-use crate::stages::say;
+use crate::stages::print_line;
 
 /// File name of the static runner beside the other programs, as `packaging/install.sh` expects it.
 const NAME: &str = "perilog-runner-static";
@@ -50,6 +50,6 @@ fn triple() -> Result<Option<String>> {
     if Path::new(sysroot.trim()).join("lib/rustlib").join(&triple).is_dir() {
         return Ok(Some(triple));
     }
-    say(&format!("no static runner, which begins in half the time: rustup target add {triple}"))?;
+    print_line(&format!("no static runner, which begins in half the time: rustup target add {triple}"))?;
     Ok(None)
 }

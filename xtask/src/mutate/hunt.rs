@@ -12,7 +12,7 @@ use super::report::{Alarm, Found};
 use super::{LIMIT, cargo};
 use crate::cargo::{Built, TestProgram};
 use crate::nodes;
-use crate::stages::say;
+use crate::stages::print_line;
 use crate::tally::Tally;
 
 /// Environment variable with the name of a defect, which `perilog_host::defect` reads. The test bed passes it to its
@@ -52,7 +52,7 @@ impl Simulator {
                 let Some(alarm) = self.play(*seed)? else {
                     return Ok(Found::Seed { seed: *seed, violation: (*violation).to_owned(), histories, seconds });
                 };
-                say(&format!("VIOLATED without any defect by seed {seed}: {alarm}"))?;
+                print_line(&format!("VIOLATED without any defect by seed {seed}: {alarm}"))?;
                 alarms.push(Alarm { seed: *seed, violation: alarm });
             }
             if failed.is_empty() {
@@ -155,8 +155,8 @@ impl Tests {
         let seconds = watch.elapsed().as_secs_f64();
         let [(with, output), (without, alone)] = runs.as_slice() else { return Ok(Found::nothing(seconds, "not run")) };
         if without.failed > 0 || without.passed == 0 {
-            let said = String::from_utf8_lossy(&alone.stderr);
-            let last = said.lines().rfind(|line| !line.is_empty()).unwrap_or("it said nothing of it");
+            let printed = String::from_utf8_lossy(&alone.stderr);
+            let last = printed.lines().rfind(|line| !line.is_empty()).unwrap_or("it said nothing of it");
             return Ok(Found::nothing(seconds, &format!("without the defect {name}: {without}: {last}")));
         }
         if with.failed == 0 {

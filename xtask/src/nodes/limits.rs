@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::stages::say;
+use crate::stages::print_line;
 
 /// Environment variable: number of tests that run at once, instead of the number for this machine.
 const AT_ONCE_VARIABLE: &str = "PERILOG_TESTS_AT_ONCE";
@@ -51,12 +51,12 @@ pub(super) fn raise(at_once: usize) -> Result<usize> {
     }
     if let Err(error) = std::fs::write(path, needed.to_string()) {
         let fewer = (limit / INSTANCES_PER_TEST).max(1);
-        say(&format!(
+        print_line(&format!(
             "fs.inotify.max_user_instances is {limit}, too few for {at_once} tests at once, and stays: {error}"
         ))?;
         return Ok(fewer);
     }
-    say(&format!("fs.inotify.max_user_instances was {limit}, and is {needed} from now on"))?;
+    print_line(&format!("fs.inotify.max_user_instances was {limit}, and is {needed} from now on"))?;
     Ok(at_once)
 }
 

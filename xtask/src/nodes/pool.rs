@@ -15,7 +15,7 @@ use perilog_tests::{LAYER_VARIABLE, PACKAGES_VARIABLE, Stopwatch};
 
 use super::module;
 use crate::beside::beside;
-use crate::stages::say;
+use crate::stages::print_line;
 use crate::tally::Tally;
 
 /// Time limit in seconds for one test. A test on nodes takes seconds, the longest some minutes; a hanging one must not
@@ -68,17 +68,17 @@ struct Module<'a> {
 impl Pool<'_> {
     /// Runs the tests, and shows their results. Returns `true` if all passed.
     pub(super) fn run(&self, tests: &[&str]) -> Result<bool> {
-        say(&format!("{} tests, at most {} at once", tests.len(), self.at_once))?;
+        print_line(&format!("{} tests, at most {} at once", tests.len(), self.at_once))?;
         let watch = Stopwatch::start();
         let mut modules = Modules::new(tests);
         let work = |thread, test| self.run_one(thread, test);
         beside(in_order(tests), self.at_once, work, |ended| match modules.end(ended) {
-            Some(text) => say(text.trim_end()),
+            Some(text) => print_line(text.trim_end()),
             None => Ok(()),
         })?;
         let ended: Vec<&Ended> = modules.0.values().flat_map(|module| &module.ended).collect();
         let (text, all) = summary(&ended, watch.elapsed().as_secs_f64());
-        say(&text)?;
+        print_line(&text)?;
         Ok(all)
     }
 

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_member_is_looked_for() {
+    fn every_member_is_searched() {
         let source = "pub struct A {\n    /// x\n    pub one: u8,\n}\n\npub struct B \
                       {\n    pub two: String,\n    three: u8,\n}\nimpl B {\n    pub fn four(x: u8) {}\n}\n";
         assert_eq!(members(source, &[], &[]), ["one", "two"]);

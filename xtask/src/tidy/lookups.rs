@@ -39,12 +39,12 @@ pub(super) fn check(name: &str, text: &str, findings: &mut Findings) {
     let tokens = tokens(text.split("#[cfg(test)]").next().unwrap_or_default());
     for window in tokens.windows(3) {
         let [before, word, after] = [0, 1, 2].map(|at| window[at].text.as_str());
-        let looks =
+        let is_lookup =
             MODULES.contains(&word) && after == "::" || before == "." && METHODS.contains(&word) && after == "(";
-        if looks {
+        if is_lookup {
             findings.errors.push(format!(
-                "{name}:{}: `{word}`: the agent's event loop looks at /run and its own state alone; let a thread with \
-                 a limit look (perilog_host::limited), or list the module in xtask/src/tidy/lookups.rs",
+                "{name}:{}: `{word}`: the agent's event loop looks at /run and its own state alone; use a thread with \
+                 a limit (perilog_host::limited), or list the module in xtask/src/tidy/lookups.rs",
                 window[1].line
             ));
         }

@@ -11,7 +11,7 @@ use super::rust::{Token, tokens};
 
 const FOLDER: &str = "core/src/controller/";
 /// The types of the machine and of its parts, each with the name of the variable or field through which code calls it:
-/// `jobs` in `self.jobs.let_go()`.
+/// `jobs` in `self.jobs.drop_hold()`.
 const PARTS: [(&str, &str); 6] = [
     ("Machine", "machine"),
     ("Jobs", "jobs"),

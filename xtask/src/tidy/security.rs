@@ -62,8 +62,8 @@ mod tests {
             format!("# S\n\n## Doors\n| x | `no` |\n\n{PART}\n\n### A\n{head}{rows}\n\n## After\n| x | y | `no` |\n")
         };
         let mut findings = Findings::default();
-        let door = "| door | test |\n|---|---|\n| in | `was_here` |\n\n";
-        check(&format!("# S\n\n{door}{}", page("| fly | no | `there` |")), &known, &mut findings);
+        let entry = "| door | test |\n|---|---|\n| in | `was_here` |\n\n";
+        check(&format!("# S\n\n{entry}{}", page("| fly | no | `there` |")), &known, &mut findings);
         assert_eq!(findings.errors, ["docs/security.md: \"in\" names was_here, and there is no such test"]);
         for (rows, expected) in [
             ("| fly | no wings | `there`, `program` |", ""),

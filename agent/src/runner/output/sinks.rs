@@ -72,7 +72,7 @@ impl Sinks {
     }
 
     /// Writes a message of the runner itself to stderr.
-    pub(crate) fn say(&mut self, level: Level, text: &str) {
+    pub(crate) fn write_line(&mut self, level: Level, text: &str) {
         let prefix = if self.levels { format!("<{}>", level as u8) } else { String::new() };
         let line = format!("{prefix}perilog-runner: {}\n", one_line(text));
         self.sink(Stream::Err).push(line.as_bytes());
@@ -275,7 +275,7 @@ mod tests {
         sinks.line(Stream::Out, &line);
         assert_eq!(stay(&mut sinks, 100), (1, 100 + DEAF_AFTER_MS));
         assert!(sinks.out.mid_line && !sinks.out.pending.is_empty(), "the rest of the line stays");
-        sinks.say(Level::Info, "a last word");
+        sinks.write_line(Level::Info, "a last word");
         assert_eq!(stay(&mut sinks, 200 + DEAF_AFTER_MS), (0, 200 + DEAF_AFTER_MS));
 
         // The journal reads until the line is complete, then stops before the report of lost bytes.

@@ -132,20 +132,20 @@ fn owner(path: &Path, own: &Metadata) -> Option<Finding> {
 /// resolves to the address that it dials from.
 pub(super) fn names(hosts: &HostList, getent: &str) -> Finding {
     let until_ms = clock::mono_ms() + LOOKUPS_MS;
-    let (mut unknown, mut looked) = (Vec::new(), 0_u64);
+    let (mut unknown, mut checked) = (Vec::new(), 0_u64);
     for host in hosts.iter() {
         if clock::mono_ms() >= until_ms {
             break;
         }
         match shell::ask(getent, &["ahosts", host]) {
-            Ok(said) if said.ok => {}
+            Ok(output) if output.ok => {}
             Ok(_) => unknown.push(host),
             Err(why) => return Finding::skipped(ABOUT, format!("munge-hosts are not looked up: {why}")),
         }
-        looked += 1;
+        checked += 1;
     }
     let all = hosts.len() as u64;
-    let of = if looked < all { format!(" (the first {looked} of {all} were looked up)") } else { String::new() };
+    let of = if checked < all { format!(" (the first {checked} of {all} were looked up)") } else { String::new() };
     if unknown.is_empty() {
         return Finding::ok(ABOUT, format!("munge-hosts: the names resolve{of}"));
     }

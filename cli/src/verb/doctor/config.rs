@@ -29,7 +29,7 @@ pub(super) fn inspect(role: Role, file: &Path, findings: &mut Vec<Finding>) -> O
     let (program, file) = (program(role), file.display().to_string());
     let name = program.display().to_string();
     let checked = match shell::ask_within(CHECK_LIMIT, &name, &["--config", &file, "--check-config"]) {
-        Ok(said) => said,
+        Ok(output) => output,
         Err(why) => {
             let todo = format!("install {} on this host", role.program());
             findings.push(Finding::wrong(ABOUT, format!("cannot be checked: {why}"), todo));
@@ -79,8 +79,8 @@ pub(super) fn inspect(role: Role, file: &Path, findings: &mut Vec<Finding>) -> O
 /// program does not run.
 pub(in crate::verb) fn printed(role: Role, file: &Path) -> Option<Table> {
     let (name, file) = (program(role).display().to_string(), file.display().to_string());
-    let said = shell::ask(&name, &["--config", &file, "--print-config"]).ok().filter(|said| said.ok)?;
-    said.stdout.parse().ok()
+    let output = shell::ask(&name, &["--config", &file, "--print-config"]).ok().filter(|output| output.ok)?;
+    output.stdout.parse().ok()
 }
 
 /// Returns `true` if another module of doctor reports this warning of the daemon, with a remedy. If the daemon's
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_twice() {
+    fn nothing_is_reported_twice() {
         for (warning, elsewhere) in [
             ("no [action.NAME] table: every action will be refused", true),
             ("action.prolog: there is no directory /etc/perilog/prolog.d; the action will fail", true),

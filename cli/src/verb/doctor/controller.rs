@@ -58,7 +58,7 @@ pub(super) fn inspect(config: Option<&Table>, endpoint: &Endpoint, findings: &mu
             None
         }
         Ok(Answer { body: Status { status }, .. }) => {
-            findings.extend(said(&status));
+            findings.extend(of_status(&status));
             if let Ok(answer) = endpoint.ask_all::<Nodes>("Nodes", &json!({}), &["/nodes"]) {
                 findings.extend(agents(&status.version, &answer.body.nodes));
             }
@@ -144,7 +144,7 @@ fn port(config: &Table) -> Option<Finding> {
     })
 }
 
-fn said(status: &StatusView) -> Vec<Finding> {
+fn of_status(status: &StatusView) -> Vec<Finding> {
     let mut findings = Vec::new();
     let ours = env!("CARGO_PKG_VERSION");
     findings.push(if status.version == ours {
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn an_abandoned_attempt_is_wrong() {
         let recovery = json!({"since_ms": 1, "why": "the store is a copy", "epoch": 2});
-        let found = said(&status(
+        let found = of_status(&status(
             json!({"recovery": recovery, "notes": ["1 attempt is abandoned (the store is a copy)", "quiet"]}),
         ));
         let level = |part: &str| found.iter().find(|finding| finding.what.contains(part)).map(|finding| finding.level);
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn the_answers_of_the_controller_are_judged() {
-        assert!(said(&status(json!({}))).iter().all(|finding| finding.level == Level::Ok));
+        assert!(of_status(&status(json!({}))).iter().all(|finding| finding.level == Level::Ok));
         for (raw, part) in [
             (json!({"version": "9.9.9"}), "the controller is 9.9.9"),
             (json!({"online": 3}), "1 of 4 nodes offline"),
@@ -245,7 +245,7 @@ mod tests {
             (json!({"outbox": 2}), "not taken 2 releases yet"),
             (json!({"notes": ["the store's disk is full"]}), "disk is full"),
         ] {
-            let found = said(&status(raw));
+            let found = of_status(&status(raw));
             let hit = found.iter().find(|finding| finding.what.contains(part));
             assert!(hit.is_some_and(|hit| hit.level == Level::Warning && !hit.todo.is_empty()), "{part}: {found:?}");
         }

@@ -10,11 +10,11 @@ pub(super) fn inspect(role: Role, starts_at_boot: bool, findings: &mut Vec<Findi
     const ABOUT: &str = "service";
     let unit = role.program();
     let properties = "ActiveState,SubState,UnitFileState,LoadState,MainPID,StatusText,NRestarts";
-    let said = shell::ask("systemctl", &["show", &format!("{unit}.service"), "--property", properties]);
-    let shown = match said {
-        Ok(said) if said.ok => properties_of(&said.stdout),
-        Ok(said) => {
-            let why = said.stderr.lines().next().unwrap_or("no answer").to_owned();
+    let output = shell::ask("systemctl", &["show", &format!("{unit}.service"), "--property", properties]);
+    let shown = match output {
+        Ok(output) if output.ok => properties_of(&output.stdout),
+        Ok(output) => {
+            let why = output.stderr.lines().next().unwrap_or("no answer").to_owned();
             findings.push(Finding::wrong(
                 ABOUT,
                 format!("systemd does not answer: {why}"),
@@ -81,8 +81,8 @@ fn state<'a>(unit: &str, get: &impl Fn(&str) -> &'a str) -> Finding {
 /// `; its last error: ...`. Empty if there is no error.
 pub(in crate::verb) fn last_error(unit: &str) -> String {
     let asked = ["--unit", unit, "--priority", "err", "--lines", "1", "--output", "cat", "--quiet", "--no-pager"];
-    let said = shell::ask("journalctl", &asked).ok().filter(|said| said.ok);
-    let line = said.and_then(|said| said.stdout.lines().last().map(str::to_owned));
+    let output = shell::ask("journalctl", &asked).ok().filter(|output| output.ok);
+    let line = output.and_then(|output| output.stdout.lines().last().map(str::to_owned));
     line.filter(|line| !line.is_empty()).map(|line| format!("; its last error: {line}")).unwrap_or_default()
 }
 

@@ -79,10 +79,10 @@ fn ask(host: &str) -> Vec<Finding> {
     };
     match shell::ask_within(LIMIT, remote::SSH, &arguments) {
         Err(why) => unreachable(why),
-        Ok(said) => match serde_json::from_str::<Answer>(&said.stdout) {
+        Ok(output) => match serde_json::from_str::<Answer>(&output.stdout) {
             Ok(answer) => answer.findings,
             Err(_) => {
-                let last = said.stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no answer");
+                let last = output.stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no answer");
                 unreachable(text::line(last))
             }
         },

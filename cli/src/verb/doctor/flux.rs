@@ -30,9 +30,9 @@ pub(super) fn inspect(controller: Option<&Table>) -> Vec<Finding> {
     let path = of_flux("getattr config.path", as_owner(&["flux", "getattr", "config.path"]));
     let path = path.ok().filter(|path| !path.is_empty()).unwrap_or_else(|| "system".to_owned());
     let file = ["config", "get", "--config-path", &path, "--default=[]", "job-manager.plugins"];
-    let said = of_flux("config get job-manager.plugins", shell::ask("flux", &file));
+    let output = of_flux("config get job-manager.plugins", shell::ask("flux", &file));
     findings
-        .push(said.map_or_else(|none| none, |plugins| configured(&plugins, &path, |file| Path::new(file).exists())));
+        .push(output.map_or_else(|none| none, |plugins| configured(&plugins, &path, |file| Path::new(file).exists())));
     findings.push(set("kvs.checkpoint-period").map_or_else(|none| none, |period| checkpoints(&period)));
     findings.push(starts_jobs());
     findings
@@ -92,7 +92,7 @@ fn used(unit: &str) -> Option<Unit> {
     (get("LoadState") == "loaded" && is_used).then(|| Unit { active: get("ActiveState"), status: get("StatusText") })
 }
 
-fn as_owner(command: &[&str]) -> Result<shell::Said, String> {
+fn as_owner(command: &[&str]) -> Result<shell::ShellOutput, String> {
     shell::ask("runuser", &[&["-u", OWNER, "--"], command].concat())
 }
 
@@ -176,13 +176,13 @@ fn settings(controller: &Table) -> Vec<Finding> {
     findings
 }
 
-/// Returns what a command of Flux printed. `asked`: the command's arguments, for messages. `said`: the end of the
+/// Returns what a command of Flux printed. `asked`: the command's arguments, for messages. `output`: the end of the
 /// command. `Err`: the command failed; the finding says that the check was skipped, and why.
-fn of_flux(asked: &str, said: Result<shell::Said, String>) -> Result<String, Finding> {
-    match said {
-        Ok(said) if said.ok => Ok(said.stdout.trim().trim_matches('"').to_owned()),
-        Ok(said) => {
-            let why = said.stderr.lines().next().unwrap_or("no answer").to_owned();
+fn of_flux(asked: &str, output: Result<shell::ShellOutput, String>) -> Result<String, Finding> {
+    match output {
+        Ok(output) if output.ok => Ok(output.stdout.trim().trim_matches('"').to_owned()),
+        Ok(output) => {
+            let why = output.stderr.lines().next().unwrap_or("no answer").to_owned();
             Err(Finding::skipped(ABOUT, format!("flux {asked}: {why}")))
         }
         Err(why) => Err(Finding::skipped(ABOUT, why)),
@@ -268,16 +268,17 @@ mod tests {
 
     #[test]
     fn a_flux_that_forgets_is_reported() {
-        let said = |text: &str, ok| Ok(shell::Said { ok, stdout: text.to_owned(), stderr: "no way\n".to_owned() });
-        let level = |text: &str| of_flux("k", said(text, true)).map(|period| checkpoints(&period).level).unwrap();
+        let output =
+            |text: &str, ok| Ok(shell::ShellOutput { ok, stdout: text.to_owned(), stderr: "no way\n".to_owned() });
+        let level = |text: &str| of_flux("k", output(text, true)).map(|period| checkpoints(&period).level).unwrap();
         assert_eq!(level("1m\n"), Level::Ok);
         assert_eq!(level("\"1m\"\n"), Level::Ok);
         assert_eq!(level("\n"), Level::Warning);
-        assert_eq!(of_flux("config get k", said("", false)).unwrap_err().what, "flux config get k: no way");
+        assert_eq!(of_flux("config get k", output("", false)).unwrap_err().what, "flux config get k: no way");
     }
 
     #[test]
-    fn the_plugin_is_looked_for_now_and_at_the_next_start() {
+    fn the_plugin_is_searched_now_and_at_the_next_start() {
         assert_eq!(plugin(".priority-default\n/usr/lib/perilog/perilog-hold.so\n").level, Level::Ok);
         assert_eq!(plugin(".priority-default\nperilog.so\n").level, Level::Wrong);
         let level = |plugins: &str| configured(plugins, "/etc/flux", |file| file == "/usr/lib/perilog/perilog-hold.so");

@@ -12,8 +12,8 @@ const SOME_NODES: u64 = 1_000;
 /// not.
 pub(super) fn clock(findings: &mut Vec<Finding>) {
     const ABOUT: &str = "clock";
-    let said = shell::ask("timedatectl", &["show", "--property", "NTPSynchronized", "--value"]);
-    findings.push(match said.as_ref().map(|said| (said.ok, said.stdout.trim())) {
+    let output = shell::ask("timedatectl", &["show", "--property", "NTPSynchronized", "--value"]);
+    findings.push(match output.as_ref().map(|output| (output.ok, output.stdout.trim())) {
         Ok((true, "yes")) => Finding::ok(ABOUT, "is kept by NTP"),
         Ok((true, _)) => Finding::warning(
             ABOUT,

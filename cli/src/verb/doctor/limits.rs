@@ -57,7 +57,8 @@ pub(super) fn inspect(role: Role, nodes: Option<u64>, findings: &mut Vec<Finding
     let properties: Vec<String> = needs.iter().map(property).chain(["MainPID".to_owned()]).collect();
     let asked = ["show", &format!("{unit}.service"), "--property", &properties.join(",")];
     // The module `daemon` reports a systemctl that does not answer.
-    let shown = shell::ask("systemctl", &asked).ok().filter(|said| said.ok).map(|said| said.stdout).unwrap_or_default();
+    let shown =
+        shell::ask("systemctl", &asked).ok().filter(|output| output.ok).map(|output| output.stdout).unwrap_or_default();
     let shown: HashMap<&str, &str> = shown.lines().filter_map(|line| line.split_once('=')).collect();
     let pid = shown.get("MainPID").and_then(|pid| pid.parse::<u32>().ok()).filter(|pid| *pid > 0);
     let of_process = pid.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/limits")).ok());

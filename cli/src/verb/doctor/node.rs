@@ -157,9 +157,9 @@ fn one(address: &str, client: Option<ClientTls>, name: Option<&str>, agent: Opti
         }
     });
     match greeted {
-        Ok((peer, said)) => {
+        Ok((peer, greeting)) => {
             let greeted = Finding::ok(ABOUT, format!("{address} ({peer}) answers and takes our certificate"));
-            vec![greeted, version::agent_and_controller(agent, address, &said)]
+            vec![greeted, version::agent_and_controller(agent, address, &greeting)]
         }
         Err(why) => vec![Finding::wrong(
             ABOUT,
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_there_is_said_with_the_address() {
+    fn nobody_there_is_reported_with_the_address() {
         // A port of loopback that was just freed.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let found = one(&format!("127.0.0.1:{port}"), None, None, None);
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn what_a_controller_says_first_is_read() {
         let to_come = Preamble { lowest: 900, highest: 901, release: "9.0".to_owned() };
-        for (said, level, part) in [
+        for (greeting, level, part) in [
             (Preamble::ours("1.0").encode(), Level::Ok, "is 1.0, as the agent is"),
             (Preamble::ours("1.1").encode(), Level::Warning, "is 1.1, the agent 1.0"),
             (to_come.encode(), Level::Wrong, "no common version"),
@@ -242,8 +242,8 @@ mod tests {
             let address = listener.local_addr().unwrap().to_string();
             let speaker = std::thread::spawn(move || {
                 let (mut stream, _) = listener.accept().unwrap();
-                let length = u32::try_from(said.len()).unwrap().to_be_bytes();
-                stream.write_all(&[&length[..], &said].concat()).unwrap();
+                let length = u32::try_from(greeting.len()).unwrap().to_be_bytes();
+                stream.write_all(&[&length[..], &greeting].concat()).unwrap();
                 // Waits until the client has read.
                 let _ = stream.read(&mut [0]);
             });

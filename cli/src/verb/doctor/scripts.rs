@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use perilog_host::limited::{Look, NoAnswer};
+use perilog_host::limited::{Lookup, NoAnswer};
 use perilog_host::scripts::{self, Entry, Skip, Wrong};
 use perilog_host::trust::{self, Untrusted};
 use toml::Table;
@@ -22,18 +22,18 @@ pub(super) fn inspect(config: &Table) -> Vec<Finding> {
         let todo = "write a table such as [action.prolog] into /etc/perilog/agent.d/prolog.toml";
         return vec![Finding::warning(ABOUT, "no action is configured: every task is refused", todo)];
     };
-    let look = |(name, action): (&String, &toml::Value)| {
+    let lookup = |(name, action): (&String, &toml::Value)| {
         let (of, action) = (name.clone(), action.as_table()?.clone());
         let files = [config::texts(&action, "directories"), config::texts(&action, "command")].concat();
         let what = format!("{name}: {}", files.join(", "));
-        Some(Look::begin(what, move || of_action(&of, &action)))
+        Some(Lookup::begin(what, move || of_action(&of, &action)))
     };
-    let looks: Vec<Look<Vec<Finding>>> = actions.iter().filter_map(look).collect();
+    let lookups: Vec<Lookup<Vec<Finding>>> = actions.iter().filter_map(lookup).collect();
     let none = |none: NoAnswer| {
         let todo = "see which file system it is on (findmnt -T), and whether its server answers";
         vec![Finding::wrong(ABOUT, format!("{none}: every task hangs, until its limit drains the node"), todo)]
     };
-    looks.into_iter().flat_map(|look| look.answer().unwrap_or_else(none)).collect()
+    lookups.into_iter().flat_map(|lookup| lookup.answer().unwrap_or_else(none)).collect()
 }
 
 fn of_action(name: &str, action: &Table) -> Vec<Finding> {

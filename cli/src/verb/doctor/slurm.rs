@@ -33,12 +33,12 @@ pub(super) fn inspect(config: &Table) -> Vec<Finding> {
     }
 }
 
-/// Returns the output of `scontrol show config`. `said`: the end of that program. `Err`: the reason why there is no
+/// Returns the output of `scontrol show config`. `output`: the end of that program. `Err`: the reason why there is no
 /// output.
-fn slurms(said: Result<shell::Said, String>) -> Result<String, String> {
-    match said? {
-        said if said.ok => Ok(said.stdout),
-        said => Err(format!("scontrol show config: {}", said.stderr.lines().next().unwrap_or("no answer"))),
+fn slurms(output: Result<shell::ShellOutput, String>) -> Result<String, String> {
+    match output? {
+        output if output.ok => Ok(output.stdout),
+        output => Err(format!("scontrol show config: {}", output.stderr.lines().next().unwrap_or("no answer"))),
     }
 }
 
@@ -178,7 +178,7 @@ mod tests {
     fn slurmd_stops_before_slurm_gives_its_node_up() {
         let config = |text: &str| text.parse::<Table>().unwrap();
         let both = config("[action.prolog]\ntimeout = '10m'\n[action.epilog]\ntimeout = '20m'\n");
-        for (stop, config, timeout, level, says) in [
+        for (stop, config, timeout, level, part) in [
             ("1min 30s", &both, "300 sec", Level::Warning, "systemd kills"),
             ("3min", &both, "300 sec", Level::Ok, ""),
             ("3min 20s", &both, "300 sec", Level::Warning, "begins the job elsewhere"),
@@ -196,7 +196,7 @@ mod tests {
             ("3min", &both, "", Level::Skipped, ""),
         ] {
             let found = waits(span(stop), longest(config), &format!("SlurmdTimeout           = {timeout}\n"));
-            assert!(found.level == level && found.what.contains(says), "{stop}, {timeout}: {found:?}");
+            assert!(found.level == level && found.what.contains(part), "{stop}, {timeout}: {found:?}");
         }
         assert_eq!((span("1min 30s 5ms 7us"), span("1x")), (Some(Span::from_millis(90_005)), None));
     }
@@ -218,8 +218,12 @@ mod tests {
 
     #[test]
     fn a_node_that_is_given_away_under_its_epilog_is_reported() {
-        let said = |ok| slurms(Ok(shell::Said { ok, stdout: "all".to_owned(), stderr: "no way\n".to_owned() }));
-        assert_eq!((said(true), said(false)), (Ok("all".to_owned()), Err("scontrol show config: no way".to_owned())));
+        let output =
+            |ok| slurms(Ok(shell::ShellOutput { ok, stdout: "all".to_owned(), stderr: "no way\n".to_owned() }));
+        assert_eq!(
+            (output(true), output(false)),
+            (Ok("all".to_owned()), Err("scontrol show config: no way".to_owned()))
+        );
         let linear = "SelectType              = select/linear\nSelectTypeParameters    = CR_CPU\n";
         assert_eq!(selects(linear).level, Level::Warning);
         assert_eq!(selects("SelectType = select/cons_tres\n").level, Level::Ok);

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ends_soon_is_said_before_it_ends() {
+    fn what_ends_soon_is_reported_before_it_ends() {
         let read = |from_days: u64, to_days: u64| Read {
             file: "cert.pem".to_owned(),
             subject: String::new(),

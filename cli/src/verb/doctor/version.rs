@@ -14,8 +14,8 @@ const OURS: &str = env!("CARGO_PKG_VERSION");
 /// Returns the version of the running agent, or else of its program; `None`: neither tells its version.
 pub(super) fn of_agent(endpoint: &Endpoint, program: &str) -> Option<String> {
     let installed = || {
-        let said = shell::ask(program, &["--version"]).ok().filter(|said| said.ok)?;
-        said.stdout.split_whitespace().last().map(str::to_owned)
+        let answer = shell::ask(program, &["--version"]).ok().filter(|answer| answer.ok)?;
+        answer.stdout.split_whitespace().last().map(str::to_owned)
     };
     endpoint.version().ok().or_else(installed)
 }
@@ -32,10 +32,11 @@ pub(super) fn agent_and_ours(agent: Option<&str>) -> Finding {
     }
 }
 
-/// Compares the version that the controller at `address` gave in its first message (`said`) with the agent's. `agent`:
+/// Compares the version that the controller at `address` gave in its first message (`answer`) with the agent's.
+/// `agent`:
 /// `None` if the agent does not say its version.
-pub(super) fn agent_and_controller(agent: Option<&str>, address: &str, said: &Result<Agreed, Mismatch>) -> Finding {
-    match (said, agent) {
+pub(super) fn agent_and_controller(agent: Option<&str>, address: &str, answer: &Result<Agreed, Mismatch>) -> Finding {
+    match (answer, agent) {
         (Err(mismatch @ Mismatch::Versions { .. }), _) => {
             Finding::wrong(ABOUT, format!("{address}: {mismatch}"), "upgrade the older one")
         }
@@ -59,14 +60,14 @@ pub(super) fn agent_and_controller(agent: Option<&str>, address: &str, said: &Re
 }
 
 pub(super) fn systemd() -> Finding {
-    let said = shell::ask("systemctl", &["show", "--property", "Version", "--value"]);
-    judge_systemd(said.ok().filter(|said| said.ok).map(|said| said.stdout).unwrap_or_default().trim())
+    let answer = shell::ask("systemctl", &["show", "--property", "Version", "--value"]);
+    judge_systemd(answer.ok().filter(|answer| answer.ok).map(|answer| answer.stdout).unwrap_or_default().trim())
 }
 
-/// Checks that systemd is not too old. `said`: its version, written as `252.39-1~deb12u1`, `239 (239-82.el8)`, or
+/// Checks that systemd is not too old. `answer`: its version, written as `252.39-1~deb12u1`, `239 (239-82.el8)`, or
 /// `v255.4`.
-fn judge_systemd(said: &str) -> Finding {
-    let digits = said.trim_start_matches(|c: char| !c.is_ascii_digit());
+fn judge_systemd(answer: &str) -> Finding {
+    let digits = answer.trim_start_matches(|c: char| !c.is_ascii_digit());
     let digits = &digits[..digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len())];
     match digits.parse::<u32>() {
         Err(_) => Finding::skipped(ABOUT, "systemd does not say which it is"),
@@ -86,7 +87,7 @@ mod tests {
 
     #[test]
     fn an_old_systemd_is_wrong() {
-        for (said, level, part) in [
+        for (answer, level, part) in [
             ("252.39-1~deb12u1", Level::Ok, "systemd is 252"),
             ("239 (239-82.el8)", Level::Ok, "systemd is 239"),
             ("systemd 238", Level::Wrong, "systemd is 238: "),
@@ -94,8 +95,8 @@ mod tests {
             ("", Level::Skipped, ""),
             ("unknown", Level::Skipped, ""),
         ] {
-            let found = judge_systemd(said);
-            assert!(found.level == level && found.what.contains(part), "{said}: {found:?}");
+            let found = judge_systemd(answer);
+            assert!(found.level == level && found.what.contains(part), "{answer}: {found:?}");
         }
     }
 
@@ -109,15 +110,15 @@ mod tests {
         let agreed = |release: &str| Ok(Agreed { version: 1, release: release.to_owned() });
         let versions =
             Mismatch::Versions { release: "9.0".to_owned(), lowest: 7, highest: 8, ours_lowest: 1, ours_highest: 1 };
-        for (agent, said, level, part) in [
+        for (agent, answer, level, part) in [
             (Some("1.0"), agreed("1.0"), Level::Ok, "ctl:5115 is 1.0, as"),
             (Some("1.0"), agreed("1.1"), Level::Warning, "ctl:5115 is 1.1, the agent 1.0"),
             (None, agreed("1.1"), Level::Skipped, "ctl:5115 is 1.1"),
             (Some("1.0"), Err(versions), Level::Wrong, "ctl:5115: no common version"),
             (None, Err(Mismatch::NotPerilog("\"SSH-2.0\"".to_owned())), Level::Wrong, "it began with \"SSH"),
         ] {
-            let found = agent_and_controller(agent, "ctl:5115", &said);
-            assert!(found.level == level && found.what.contains(part), "{said:?}: {found:?}");
+            let found = agent_and_controller(agent, "ctl:5115", &answer);
+            assert!(found.level == level && found.what.contains(part), "{answer:?}: {found:?}");
         }
     }
 }

@@ -93,8 +93,8 @@ pub(in crate::verb) fn here(contents: bool) -> Result<Inventory, Fault> {
             files.insert(path, text);
         }
     }
-    let said = |verb: &str| shell::ask("systemctl", &[verb, UNITS[0], UNITS[1]]).map(|said| said.stdout);
-    let lines = |verb: &str| said(verb).unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>();
+    let output = |verb: &str| shell::ask("systemctl", &[verb, UNITS[0], UNITS[1]]).map(|output| output.stdout);
+    let lines = |verb: &str| output(verb).unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>();
     let enabled = UNITS.iter().zip(lines("is-enabled")).filter(|(_, state)| state == "enabled");
     Ok(Inventory {
         version: env!("CARGO_PKG_VERSION").to_owned(),

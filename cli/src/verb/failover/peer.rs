@@ -15,9 +15,9 @@ pub(in crate::verb) fn ask(host: &str, contents: bool) -> Result<Inventory, Stri
         if contents { "perilog --json controller inventory --contents" } else { "perilog --json controller inventory" };
     let arguments =
         ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ControlMaster=no", "-n", "--", host, command];
-    let said = shell::ask_within(LIMIT, remote::SSH, &arguments)?;
-    serde_json::from_str(&said.stdout).map_err(|_| {
-        let last = said.stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no answer");
+    let output = shell::ask_within(LIMIT, remote::SSH, &arguments)?;
+    serde_json::from_str(&output.stdout).map_err(|_| {
+        let last = output.stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no answer");
         format!("ssh {host}: {}", text::line(last))
     })
 }

@@ -122,8 +122,8 @@ fn flux(arguments: &[&str]) -> Result<String, Fault> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let last = printed.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
     Err(Fault::Other(format!("`{}`: {}: {}", what(), output.status, text::line(last))))
 }
 

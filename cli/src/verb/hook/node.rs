@@ -248,7 +248,7 @@ struct Hook {
     unit: Option<String>,
     /// Whether a script of the task has begun, as far as the agent has reported.
     begun: bool,
-    said: Option<Phase>,
+    last_phase: Option<Phase>,
     /// Whether the agent has replied before the task's end. If not, the task may have ended before the hook asked.
     followed: bool,
     /// Whether the resource manager has asked the hook to stop the task, and the agent has not got that request yet.
@@ -259,7 +259,16 @@ struct Hook {
 
 impl Hook {
     fn new(call: Call, manager: Manager) -> Self {
-        Self { call, manager, unit: None, begun: false, said: None, followed: false, stopping: false, orphaned: false }
+        Self {
+            call,
+            manager,
+            unit: None,
+            begun: false,
+            last_phase: None,
+            followed: false,
+            stopping: false,
+            orphaned: false,
+        }
     }
 
     /// Returns the task's name for messages: its action and job, such as `prolog of 5`.
@@ -281,14 +290,14 @@ impl Hook {
         }
         if self.orphaned {
             // The hook repeats the report on each connection, because the agent may have restarted.
-            self.say_orphaned(endpoint);
+            self.report_orphaned(endpoint);
         }
-        if let Some(phase) = reply.phase.as_ref().filter(|phase| self.said.as_ref() != Some(*phase)) {
+        if let Some(phase) = reply.phase.as_ref().filter(|phase| self.last_phase.as_ref() != Some(*phase)) {
             // Normal phases are in the journal; a person who reads this output has a hanging node.
             if matches!(phase, Phase::Waiting { .. } | Phase::Overdue { .. } | Phase::Lingering { .. }) {
                 aside(format_args!("{}: {}", self.name(), describe(phase)));
             }
-            self.said = Some(phase.clone());
+            self.last_phase = Some(phase.clone());
         }
     }
 
@@ -319,12 +328,12 @@ impl Hook {
     fn orphaned(&mut self, endpoint: &Endpoint) {
         aside(format_args!("who ran this hook has died; {} goes on, and so does this hook", self.name()));
         self.orphaned = true;
-        self.say_orphaned(endpoint);
+        self.report_orphaned(endpoint);
     }
 
     /// Tells the agent that the hook's parent has died. Ignores an absent agent: the hook's next `Exec` request to it
     /// reports the death too.
-    fn say_orphaned(&self, endpoint: &Endpoint) {
+    fn report_orphaned(&self, endpoint: &Endpoint) {
         if let Some(unit) = &self.unit {
             let _ = endpoint.ask::<Value>("Orphaned", &json!({ "unit": unit }));
         }

@@ -113,14 +113,14 @@ mod tests {
         let names: Vec<&str> = reported.env.keys().map(String::as_str).collect();
         assert_eq!(names, ["SLURMD_NODENAME", "SLURM_JOB_ID", "SLURM_JOB_START_TIME", "SLURM_JOB_UID", "SPANK_X"]);
         assert_eq!(call(&beside, Side::Epilog).unwrap().instance, None);
-        for (more, says) in [
+        for (more, part) in [
             (("SLURM_JOB_NODELIST", "m[1-4]"), "SLURMD_NODENAME=\"n3\" is none of SLURM_JOB_NODELIST=m[1-4]"),
             (("SLURM_JOB_NODELIST", "n[1-"), "SLURM_JOB_NODELIST=\"n[1-\": "),
             (("SLURM_JOB_RESTART_COUNT", "x"), "SLURM_JOB_RESTART_COUNT=\"x\": "),
             (("SLURM_JOB_UID", "alice"), "SLURM_JOB_UID=\"alice\": "),
         ] {
             let error = call(&[more], Side::Prolog).err().unwrap().to_string();
-            assert!(error.starts_with(says), "{error}");
+            assert!(error.starts_with(part), "{error}");
         }
     }
 }

@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 
 /// Pause between two checks whether the daemon lives, where the kernel cannot report the end of another process (Linux
 /// older than 5.3).
-const LOOK: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_secs(1);
 
 pub(super) struct Starter {
     pid: Pid,
@@ -50,7 +50,7 @@ impl Starter {
         // Before the pidfd was opened, the process may have died, and another process may have got its pid.
         while self.is_alive() {
             match &self.alive {
-                None => thread::park_timeout(LOOK),
+                None => thread::park_timeout(POLL),
                 // poll(2) returns no error but EINTR; a further check does no harm.
                 Some(alive) => {
                     if poll(&mut [PollFd::new(alive, PollFlags::IN)], None).is_ok() {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parent_of_this_process_lives() {
+    fn the_parent_of_this_process_is_alive() {
         assert!(Starter::of_this_process(None).is_none_or(|starter| starter.is_alive()));
     }
 }

@@ -144,13 +144,13 @@ impl Acting {
         if wait_until(self.until_ms(), || is_online(&self.endpoint)) {
             return Ok(());
         }
-        let said = [Some(units::status_text(AGENT)), units::last_warning(AGENT)];
-        let said: Vec<String> = said.into_iter().flatten().filter(|text| !text.is_empty()).collect();
+        let output = [Some(units::status_text(AGENT)), units::last_warning(AGENT)];
+        let output: Vec<String> = output.into_iter().flatten().filter(|text| !text.is_empty()).collect();
         Err(Fault::Late(format!(
             "the agent runs, and the controller has not taken it in within {}: {}; perilog doctor node says what is \
              wrong, the agent goes on trying",
             self.wait.to_exact(),
-            crate::text::line(&said.join("; "))
+            crate::text::line(&output.join("; "))
         )))
     }
 

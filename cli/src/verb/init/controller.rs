@@ -178,12 +178,12 @@ fn plan(host: &str, wanted: &Wanted, dropin: &OfController, there: &There) -> Re
         }
         Some(tls) => keys(wanted, there, tls, &mut plan, &mut conflicts),
     };
-    let says = match &dropin.munge_hosts {
+    let summary = match &dropin.munge_hosts {
         Some(hosts) => format!("cluster {}, nodes enrol at port {ENROLS}, {hosts} by munge", config.cluster),
         None => format!("cluster {}, nodes enrol at port {ENROLS}", config.cluster),
     };
     let path = Role::Controller.dropin();
-    let written = there.dropin.plan(&path, &dropin.text(), &says, &mut plan, &mut conflicts);
+    let written = there.dropin.plan(&path, &dropin.text(), &summary, &mut plan, &mut conflicts);
     let is_up = |state: Option<units::State>| state.is_some_and(|state| state.enabled && state.active);
     let names = format!("{SOCKET}, {CONTROLLER}");
     if config.fails_over {

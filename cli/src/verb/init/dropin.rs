@@ -32,13 +32,13 @@ impl Dropin {
     }
 
     /// Adds to `plan` the step that writes the drop-in with this `text`, or adds a conflict if the present file is not
-    /// as `init` wrote it. `says`: the settings in words, for the plan. Returns `false` if `init` has written this text
-    /// already.
+    /// as `init` wrote it. `summary`: the settings in words, for the plan. Returns `false` if `init` has written this
+    /// text already.
     pub(super) fn plan(
         &self,
         path: &Path,
         text: &str,
-        says: &str,
+        summary: &str,
         plan: &mut Plan,
         conflicts: &mut Vec<String>,
     ) -> bool {
@@ -46,15 +46,15 @@ impl Dropin {
         let write = || Step::Write { path: path.to_owned(), who: Who::Everybody, text: text.to_owned() };
         match self {
             Self::Ours(there) if there == text => {
-                plan.is_there(format!("{shown}: {says}"));
+                plan.is_there(format!("{shown}: {summary}"));
                 return false;
             }
             Self::Foreign => conflicts.push(format!(
                 "{shown} exists and is not as init wrote it: move its lines to {}, and remove it",
                 path.with_file_name("site.toml").display()
             )),
-            Self::None => plan.add(format!("write {shown}: {says}"), write()),
-            Self::Ours(_) => plan.add(format!("write {shown} anew: {says}"), write()),
+            Self::None => plan.add(format!("write {shown}: {summary}"), write()),
+            Self::Ours(_) => plan.add(format!("write {shown} anew: {summary}"), write()),
         }
         true
     }

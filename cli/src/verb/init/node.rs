@@ -197,8 +197,8 @@ fn plan(wanted: &Wanted, dropin: &str, there: &There) -> Result<Plan, Vec<String
         }
         None => keys(wanted, there, &mut plan, &mut conflicts),
     };
-    let says = format!("controller {}", wanted.controller);
-    let written = there.dropin.plan(&Role::Node.dropin(), dropin, &says, &mut plan, &mut conflicts);
+    let summary = format!("controller {}", wanted.controller);
+    let written = there.dropin.plan(&Role::Node.dropin(), dropin, &summary, &mut plan, &mut conflicts);
     let runs = there.service.is_some_and(|state| state.active);
     if there.service.is_some_and(|state| state.active && state.enabled) && !changed && !written {
         plan.is_there(format!("{AGENT} is enabled and runs"));
@@ -300,8 +300,8 @@ fn keys(wanted: &Wanted, there: &There, plan: &mut Plan, conflicts: &mut Vec<Str
             );
         }
     }
-    let says = "the agent may keep its certificate";
-    changed | there.unit.plan(Path::new(UNIT_DROPIN), UNIT_TEXT, says, plan, conflicts)
+    let summary = "the agent may keep its certificate";
+    changed | there.unit.plan(Path::new(UNIT_DROPIN), UNIT_TEXT, summary, plan, conflicts)
 }
 
 pub(super) fn run(args: Args, mut out: Out) -> Result<Exit, Fault> {

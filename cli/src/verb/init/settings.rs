@@ -110,13 +110,13 @@ impl OfNode<'_> {
 pub(super) fn would_be(role: Role, dropin: &str) -> Result<Result<Table, String>, Fault> {
     let copy = Copy::new(role, dropin)?;
     let (program, file) = (role.program().display().to_string(), copy.file.display().to_string());
-    let said = shell::ask(&program, &["--config", &file, "--print-config"]).map_err(Fault::Other)?;
-    if said.ok {
-        let table = said.stdout.parse();
+    let output = shell::ask(&program, &["--config", &file, "--print-config"]).map_err(Fault::Other)?;
+    if output.ok {
+        let table = output.stdout.parse();
         return Ok(table.map_err(|error| format!("{program} --print-config is not understood: {error}")));
     }
     // Indented lines below a problem show its place in the file.
-    let problem = said.stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or("no answer");
+    let problem = output.stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or("no answer");
     let own = format!("perilog-{}: ", role.daemon());
     let problem = problem.strip_prefix(&own).unwrap_or(problem);
     Ok(Err(text::line(&problem.replace(&copy.dir.display().to_string(), "/etc/perilog"))))

@@ -27,12 +27,12 @@ pub(super) fn state(unit: &str) -> Result<Option<State>, Fault> {
     if !systemd_runs() {
         return Ok(None);
     }
-    let said = shell::ask("systemctl", &["show", unit, "--property", "LoadState,ActiveState,UnitFileState"])
+    let output = shell::ask("systemctl", &["show", unit, "--property", "LoadState,ActiveState,UnitFileState"])
         .map_err(Fault::Other)?;
-    if !said.ok {
-        return Err(Fault::Other(format!("systemctl show {unit}: {}", said.stderr.trim())));
+    if !output.ok {
+        return Err(Fault::Other(format!("systemctl show {unit}: {}", output.stderr.trim())));
     }
-    let shown: HashMap<&str, &str> = said.stdout.lines().filter_map(|line| line.split_once('=')).collect();
+    let shown: HashMap<&str, &str> = output.stdout.lines().filter_map(|line| line.split_once('=')).collect();
     let get = |name: &str| shown.get(name).copied().unwrap_or_default();
     let is_there = get("LoadState") == "loaded";
     Ok(is_there.then(|| State {
@@ -46,24 +46,24 @@ pub(super) fn state(unit: &str) -> Result<Option<State>, Fault> {
 /// # Errors
 /// The program failed, or did not end within [`LIMIT`].
 pub(super) fn systemctl(arguments: &[&str]) -> Result<(), Fault> {
-    let said = shell::ask_within(LIMIT, "systemctl", arguments).map_err(Fault::Other)?;
-    if said.ok {
+    let output = shell::ask_within(LIMIT, "systemctl", arguments).map_err(Fault::Other)?;
+    if output.ok {
         return Ok(());
     }
-    let why = said.stderr.lines().next().unwrap_or("no answer").trim();
+    let why = output.stderr.lines().next().unwrap_or("no answer").trim();
     let unit = arguments.iter().find(|argument| argument.contains('.')).copied().unwrap_or_default();
     Err(Fault::Other(format!("systemctl {}: {why}{}", arguments.join(" "), last_error(unit))))
 }
 
 /// Returns the status line that the unit's daemon reports (`StatusText`).
 pub(super) fn status_text(unit: &str) -> String {
-    let said = shell::ask("systemctl", &["show", "--value", "--property", "StatusText", unit]);
-    said.map(|said| said.stdout.trim().to_owned()).unwrap_or_default()
+    let output = shell::ask("systemctl", &["show", "--value", "--property", "StatusText", unit]);
+    output.map(|output| output.stdout.trim().to_owned()).unwrap_or_default()
 }
 
 /// Returns the unit's last warning or error in the journal; `None`: there is none, or the journal cannot be read.
 pub(super) fn last_warning(unit: &str) -> Option<String> {
     let asked = ["--unit", unit, "--priority", "warning", "--lines", "1", "--output", "cat", "--quiet", "--no-pager"];
-    let said = shell::ask("journalctl", &asked).ok().filter(|said| said.ok)?;
-    said.stdout.lines().last().map(str::to_owned).filter(|line| !line.is_empty())
+    let output = shell::ask("journalctl", &asked).ok().filter(|output| output.ok)?;
+    output.stdout.lines().last().map(str::to_owned).filter(|line| !line.is_empty())
 }

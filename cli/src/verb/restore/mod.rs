@@ -84,12 +84,12 @@ pub(crate) fn restore(args: &Args) -> Result<Restored, Fault> {
 /// of its standard error.
 fn ask(command: &mut Command) -> Result<String, Fault> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let said = command.output().map_err(|error| Fault::Other(format!("{name}: {error}")))?;
-    if said.status.success() {
-        return Ok(String::from_utf8_lossy(&said.stdout).into_owned());
+    let output = command.output().map_err(|error| Fault::Other(format!("{name}: {error}")))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let why = String::from_utf8_lossy(&said.stderr).trim().to_owned();
-    Err(Fault::Other(crate::text::line(&if why.is_empty() { format!("{name}: {}", said.status) } else { why })))
+    let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Fault::Other(crate::text::line(&if why.is_empty() { format!("{name}: {}", output.status) } else { why })))
 }
 
 fn store(config: Option<&Path>) -> Result<PathBuf, Fault> {

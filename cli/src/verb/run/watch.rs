@@ -41,13 +41,13 @@ pub(crate) struct Watch {
 }
 
 /// Output of the watch: events for programs, lines for people. `--quiet` has only the exit status.
-enum Said<'a> {
+enum WatchOutput<'a> {
     Attached(&'a Answer<Running>),
     Event(&'a Entry),
     Line(&'a str),
 }
 
-impl Render for Said<'_> {
+impl Render for WatchOutput<'_> {
     fn table(&self, page: &mut Page) {
         if let Self::Line(line) = self {
             page.line(line);
@@ -98,9 +98,12 @@ impl Watch {
         self.roster = Roster { ranks: running.ranks.clone(), hosts: running.hosts.clone() };
         if first {
             self.bar.begin(running.ranks.len());
-            self.out.show(&Said::Attached(&answer))?;
+            self.out.show(&WatchOutput::Attached(&answer))?;
             if running.attached {
-                self.say(&format!("{} of {} exists (attempt {}): attached", self.action, self.job, running.attempt))?;
+                self.print_line(&format!(
+                    "{} of {} exists (attempt {}): attached",
+                    self.action, self.job, running.attempt
+                ))?;
             }
         }
         if !first && !running.attached {
@@ -125,7 +128,7 @@ impl Watch {
         if entry.attempt() != self.attempt || (entry.action() != Some(self.action.as_str()) && !is_of_restore) {
             return Ok(None);
         }
-        self.out.show(&Said::Event(entry))?;
+        self.out.show(&WatchOutput::Event(entry))?;
         match entry.body() {
             EventBody::Start { .. } => {}
             EventBody::Finish(mut finish) => {
@@ -154,7 +157,7 @@ impl Watch {
                     self.odd.insert(at.clone(), word);
                 }
                 let at = at.map(|at| format!("{at}: ")).unwrap_or_default();
-                self.say(&format!("{at}{}", style::worded(word, &text)))?;
+                self.print_line(&format!("{at}{}", style::worded(word, &text)))?;
                 self.draw();
             }
         }
@@ -165,14 +168,14 @@ impl Watch {
     pub(crate) fn flush(&mut self) -> Result<Option<Exit>, Fault> {
         self.flush_ms = None;
         for group in self.fold.take() {
-            self.say(&group.line())?;
+            self.print_line(&group.line())?;
         }
         self.draw();
         Ok(None)
     }
 
     fn verdict(&mut self, decided: &Decided) -> Result<(), Fault> {
-        self.say(&format!("{} of {} {}", self.action, self.job, decided.text(Some(&self.roster))))?;
+        self.print_line(&format!("{} of {} {}", self.action, self.job, decided.text(Some(&self.roster))))?;
         // Refers to the logs if a script failed, to the node if the node is at fault.
         let (spoke, lost) = (decided.ranks(&["failed", "timeout", "tolerable", "cancelled"]), decided.ranks(&["lost"]));
         let next = match (spoke.is_empty(), lost.is_empty()) {
@@ -180,7 +183,7 @@ impl Watch {
             (true, false) => format!("see: perilog nodes {}", self.roster.name(&lost)),
             (true, true) => return Ok(()),
         };
-        self.say(&style::QUIET.style(next).to_string())
+        self.print_line(&style::QUIET.style(next).to_string())
     }
 
     fn exit(&self, decided: &Decided) -> Exit {
@@ -230,9 +233,9 @@ impl Watch {
         fault
     }
 
-    fn say(&mut self, line: &str) -> Result<(), Fault> {
+    fn print_line(&mut self, line: &str) -> Result<(), Fault> {
         let out = &mut self.out;
-        self.bar.beside(|| out.show(&Said::Line(line)))
+        self.bar.beside(|| out.show(&WatchOutput::Line(line)))
     }
 
     fn aside(&self, text: &str) {
@@ -284,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_collected_for_a_moment_and_never_said_twice() {
+    fn results_are_collected_for_a_moment_and_never_shown_twice() {
         let (mut watch, recorder) = watch();
         assert_eq!(watch.due_ms(), None);
         watch.event(&event("finish", "0", "n0", ok()), 1_000).unwrap();
@@ -304,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_odd_is_said_at_once_after_what_came_before() {
+    fn what_is_odd_is_shown_at_once_after_what_came_before() {
         let (mut watch, recorder) = watch();
         watch.event(&event("finish", "0", "n0", ok()), 0).unwrap();
         let overdue = event("overdue", "3", "n3", json!({"script": "10-mount.sh", "limit_ms": 600_000}));

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_that_is_away_is_said_and_the_picture_stays() {
+    fn a_controller_that_is_away_is_shown_and_the_picture_stays() {
         let mut picture = picture();
         picture.trouble = Some("no controller at /c.sock".to_owned());
         let lines = drawn(&mut picture, 80, 18);

@@ -18,11 +18,11 @@ pub(super) struct Trial {
     out: Out,
     /// Name of the task's unit, with the reader of its output in the journal; `None` until the agent names the unit.
     journal: Option<(String, Journal)>,
-    said: Option<Phase>,
+    last_phase: Option<Phase>,
     milestone: Option<String>,
 }
 
-enum Said<'a> {
+enum TryOutput<'a> {
     /// A reply of the agent, unchanged, for programs.
     Raw(&'a Value),
     Line(String),
@@ -31,7 +31,7 @@ enum Said<'a> {
 
 impl Trial {
     pub(super) const fn new(out: Out) -> Self {
-        Self { out, journal: None, said: None, milestone: None }
+        Self { out, journal: None, last_phase: None, milestone: None }
     }
 
     pub(super) fn unit(&self) -> Option<&str> {
@@ -39,25 +39,26 @@ impl Trial {
     }
 
     pub(super) fn reply(&mut self, reply: &Answer<Reply>) -> Result<Option<Exit>, Fault> {
-        self.out.show(&Said::Raw(&reply.raw))?;
+        self.out.show(&TryOutput::Raw(&reply.raw))?;
         let body = &reply.body;
         // Before the task is known a reply has no unit.
         if !body.unit.is_empty() && self.unit() != Some(&body.unit) {
             let attached = if body.attached == Some(true) { "attached to " } else { "" };
-            self.out
-                .show(&Said::Line(style::QUIET.style(format!("{attached}{}", text::line(&body.unit))).to_string()))?;
+            self.out.show(&TryOutput::Line(
+                style::QUIET.style(format!("{attached}{}", text::line(&body.unit))).to_string(),
+            ))?;
             self.journal = Some((body.unit.clone(), Journal::new(body.unit.clone())));
         }
-        if let Some(phase) = body.phase.as_ref().filter(|phase| self.said.as_ref() != Some(*phase)) {
+        if let Some(phase) = body.phase.as_ref().filter(|phase| self.last_phase.as_ref() != Some(*phase)) {
             self.show_output()?;
-            self.said = Some(phase.clone());
-            self.out.show(&Said::Line(style::STRONG.style(describe(phase)).to_string()))?;
+            self.last_phase = Some(phase.clone());
+            self.out.show(&TryOutput::Line(style::STRONG.style(describe(phase)).to_string()))?;
         }
         if let Some(name) = body.milestone.as_ref().filter(|name| self.milestone.as_ref() != Some(*name)) {
             self.show_output()?;
             self.milestone = Some(name.clone());
             let line = format!("reached {}", text::line(name));
-            self.out.show(&Said::Line(style::STRONG.style(line).to_string()))?;
+            self.out.show(&TryOutput::Line(style::STRONG.style(line).to_string()))?;
         }
         if !body.is_last() {
             return Ok(None);
@@ -66,7 +67,7 @@ impl Trial {
             Journal::settle();
         }
         self.show_output()?;
-        self.out.show(&Said::End(body))?;
+        self.out.show(&TryOutput::End(body))?;
         Ok(Some(body.exit()))
     }
 
@@ -76,14 +77,14 @@ impl Trial {
             && let Some((_, journal)) = &mut self.journal
         {
             for line in journal.news() {
-                self.out.show(&Said::Line(format!("  {}", text::block(&line))))?;
+                self.out.show(&TryOutput::Line(format!("  {}", text::block(&line))))?;
             }
         }
         Ok(())
     }
 }
 
-impl Render for Said<'_> {
+impl Render for TryOutput<'_> {
     fn table(&self, page: &mut Page) {
         match self {
             Self::Raw(_) => {}
@@ -198,7 +199,7 @@ mod tests {
         assert!(reply.is_last());
         assert_eq!(reply.exit(), Exit::Status(7));
         assert_eq!(
-            people(&Said::End(&reply), 0),
+            people(&TryOutput::End(&reply), 0),
             "SCRIPT          RESULT     TOOK  NOTE\n\
              /etc/p/10-a.sh  ok         1.5s\n\
              /etc/p/20-b.sh  exit 7     1.5s  try 2\n\

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_of_which_nothing_began_took_nothing() {
+    fn a_task_of_which_nothing_began_has_no_duration() {
         let bare = Box::new(Ended::bare(Outcome::Ok, 1_250));
         let inputs = [hello(ONE, "n0"), from(ONE, FromAgent::Finished { task: task(0), ended: bare })];
         assert_eq!(stored(&mut Observer::new(None), &inputs, &acks(&[(ONE, 0)])), []);

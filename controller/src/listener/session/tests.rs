@@ -22,7 +22,7 @@ async fn over(frames: Vec<bytes::Bytes>) -> String {
     });
     // The certificates never change.
     let (_keep, tls) = watch::channel(None);
-    let saying = async {
+    let sending = async {
         for frame in frames {
             // The session may end before the peer has sent all frames.
             let _ = peer.writer.send(frame).await;
@@ -37,7 +37,7 @@ async fn over(frames: Vec<bytes::Bytes>) -> String {
     };
     let over = tokio::select! {
         over = talk(Box::new(link), true, tls, &sessions) => over,
-        _ = async { tokio::join!(saying, keeping) } => unreachable!(),
+        _ = async { tokio::join!(sending, keeping) } => unreachable!(),
     };
     match over {
         Over::Refused(why) => why,

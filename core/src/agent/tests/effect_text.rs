@@ -69,7 +69,7 @@ pub(super) fn effect_text(effect: &Effect) -> String {
         Effect::Answer { question, tasks, .. } => format!("answer {question} {}", tasks.len()),
         Effect::CallHook(notifying) => {
             let received = if notifying.env["PERILOG_END_RECEIVED"].is_empty() { "" } else { ", end received" };
-            format!("tell {} {} {}{received}", of_stem(&notifying.stem), notifying.program, notifying.event)
+            format!("call {} {} {}{received}", of_stem(&notifying.stem), notifying.program, notifying.event)
         }
         Effect::Note { level, text, .. } => match level {
             Level::Info => format!("info: {text}"),

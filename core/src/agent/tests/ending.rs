@@ -43,7 +43,7 @@ fn an_end_is_reported_only_after_it_is_on_disk_and_is_never_lost() {
 }
 
 #[test]
-fn finished_is_said_on_every_session_until_it_is_acknowledged() {
+fn finished_is_sent_on_every_session_until_it_is_acknowledged() {
     let mut bed = Bed::up();
     let id = bed.ended("j", 1, "prolog", 0, &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
     bed.reconnect("hello 2 [j.1.prolog.0 ended]", &["redial 1000", "finished j.1.prolog.0 ok"]);

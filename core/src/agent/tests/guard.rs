@@ -151,7 +151,7 @@ fn tasks_of_the_hosts_own_count_too() {
 }
 
 #[test]
-fn no_task_begins_while_a_script_of_a_released_attempt_lives() {
+fn no_task_begins_while_a_script_of_a_released_attempt_is_alive() {
     let mut bed = Bed::up();
     let stuck = bed.claimed("j", 1, "prolog", 0);
     bed.check(forget(stuck), &[]);

@@ -6,8 +6,8 @@ use crate::ids::TaskId;
 use crate::outcome::{Failure, Outcome};
 use crate::task::{Ended, Hook, Intent};
 
-const TELL_BEGUN: &str = "tell local:j.1.epilog.0 /p begun";
-const TELL_ENDED: &str = "tell local:j.1.epilog.0 /p ended";
+const CALL_BEGUN: &str = "call local:j.1.epilog.0 /p begun";
+const CALL_ENDED: &str = "call local:j.1.epilog.0 /p ended";
 const FAILED: &str = "failed (exit 3)";
 
 fn id() -> TaskId {
@@ -66,10 +66,10 @@ fn the_program_of_an_orphaned_hook_is_called_until_it_succeeds() {
     let mut bed = running();
     bed.feed(Input::Hangup { caller: 1 });
     bed.pass(GONE_AFTER_MS - 1, &["inspect local:j.1.epilog.0", "wake 10000"]);
-    bed.pass(1, &[TELL_BEGUN]);
+    bed.pass(1, &[CALL_BEGUN]);
     bed.check(reported(HookEvent::Begun, Ok(())), &[]);
     fail(&mut bed);
-    let effects = bed.check(outcome_written(id()), &[TELL_ENDED]);
+    let effects = bed.check(outcome_written(id()), &[CALL_ENDED]);
     let Some(Effect::CallHook(notifying)) = effects.iter().find(|effect| matches!(effect, Effect::CallHook(_))) else {
         panic!()
     };
@@ -79,10 +79,10 @@ fn the_program_of_an_orphaned_hook_is_called_until_it_succeeds() {
     // agent logs once an hour.
     let note = "error: `/p ended` failed for epilog of job j, attempt 1, rank 0, will retry: exit status: 1";
     bed.check(reported(HookEvent::Ended, Err("exit status: 1")), &[note, "wake 10250"]);
-    bed.pass(250, &[TELL_ENDED]);
+    bed.pass(250, &[CALL_ENDED]);
     for _ in 0..100 {
         bed.feed(reported(HookEvent::Ended, Err("exit status: 1")));
-        bed.pass(60_000, &[TELL_ENDED]);
+        bed.pass(60_000, &[CALL_ENDED]);
     }
     bed.check(reported(HookEvent::Ended, Ok(())), &[&write_tombstone()]);
 }
@@ -90,14 +90,14 @@ fn the_program_of_an_orphaned_hook_is_called_until_it_succeeds() {
 #[test]
 fn a_program_that_fails_for_hours_is_a_line_an_hour() {
     let mut bed = running();
-    bed.check(Input::DaemonDied { caller: 7, task: id() }, &["reply 7 noted", TELL_BEGUN]);
+    bed.check(Input::DaemonDied { caller: 7, task: id() }, &["reply 7 noted", CALL_BEGUN]);
     let mut notes = 0;
     for _ in 0..180 {
         let effects = bed.feed(reported(HookEvent::Begun, Err("down")));
         notes += effects.iter().filter(|effect| matches!(effect, Effect::Note { .. })).count();
         bed.now.boot_ms += 60_000;
-        let tells = |effect: &Effect| matches!(effect, Effect::CallHook(_));
-        assert!(bed.feed(Input::Tick).iter().any(tells));
+        let is_call = |effect: &Effect| matches!(effect, Effect::CallHook(_));
+        assert!(bed.feed(Input::Tick).iter().any(is_call));
     }
     assert_eq!(notes, 3);
 }
@@ -111,11 +111,11 @@ fn a_returning_hook_receives_the_end_and_the_start_is_undone() {
     bed.pass(GONE_AFTER_MS, &["inspect local:j.1.epilog.0"]);
     // A hook dials again too late.
     bed.feed(Input::Hangup { caller: 2 });
-    bed.pass(GONE_AFTER_MS, &[TELL_BEGUN]);
+    bed.pass(GONE_AFTER_MS, &[CALL_BEGUN]);
     bed.check(reported(HookEvent::Begun, Ok(())), &[]);
     bed.check(call(3), &["reply 3 attached", "reply 3 waiting for systemd*"]);
     fail(&mut bed);
-    bed.check(outcome_written(id()), &["reply 3 ended failed (exit 3)", &format!("{TELL_ENDED}, end received")]);
+    bed.check(outcome_written(id()), &["reply 3 ended failed (exit 3)", &format!("{CALL_ENDED}, end received")]);
     bed.check(reported(HookEvent::Ended, Ok(())), &[&write_tombstone()]);
 }
 
@@ -124,10 +124,10 @@ fn a_returning_hook_receives_the_end_and_the_start_is_undone() {
 #[test]
 fn a_hook_whose_daemon_has_died_is_as_good_as_gone() {
     let mut bed = running();
-    bed.check(Input::DaemonDied { caller: 7, task: id() }, &["reply 7 noted", TELL_BEGUN]);
+    bed.check(Input::DaemonDied { caller: 7, task: id() }, &["reply 7 noted", CALL_BEGUN]);
     bed.check(reported(HookEvent::Begun, Ok(())), &[]);
     fail(&mut bed);
-    bed.check(outcome_written(id()), &["reply 1 ended failed (exit 3)", TELL_ENDED]);
+    bed.check(outcome_written(id()), &["reply 1 ended failed (exit 3)", CALL_ENDED]);
     bed.check(reported(HookEvent::Ended, Ok(())), &[&write_tombstone()]);
     bed.check(tombstone_written(id()), &[]);
     bed.check(Input::DaemonDied { caller: 8, task: id() }, &["reply 8 refused: there is no such task on this host"]);
@@ -142,13 +142,13 @@ fn a_hook_that_dials_again_reports_its_daemons_death_first() {
     let ended = Ended::bare(Outcome::Failed { why: Failure::Exit(3) }, 7);
     let mut bed = Bed::cold();
     bed.feed(joined(vec![Found { ended: Some(ended), ..found(&intent(), Seen::default()) }], vec![]));
-    bed.check(daemon_died(1), &["reply 1 attached", "reply 1 ended failed (exit 3)", TELL_ENDED]);
+    bed.check(daemon_died(1), &["reply 1 attached", "reply 1 ended failed (exit 3)", CALL_ENDED]);
     bed.check(reported(HookEvent::Ended, Ok(())), &[&write_tombstone()]);
     // The call is the first one that the agent gets.
     let mut bed = Bed::cold();
     bed.check(joined(vec![], vec![]), &[]);
     bed.check(daemon_died(1), &["write-intent local:j.1.epilog.0"]);
-    bed.check(intent_written(id()), &["reply 1 started", TELL_BEGUN, "start-unit local:j.1.epilog.0"]);
+    bed.check(intent_written(id()), &["reply 1 started", CALL_BEGUN, "start-unit local:j.1.epilog.0"]);
 }
 
 #[test]
@@ -158,16 +158,16 @@ fn an_agent_that_starts_takes_care_of_orphaned_hooks() {
     // No hook comes back.
     let mut bed = Bed::cold();
     bed.feed(joined(vec![over()], vec![]));
-    bed.pass(GONE_AFTER_MS, &[TELL_ENDED]);
+    bed.pass(GONE_AFTER_MS, &[CALL_ENDED]);
     // The hook comes back; an earlier agent may have notified the program `begun`.
     let mut bed = Bed::cold();
     bed.feed(joined(vec![over()], vec![]));
-    bed.check(call(1), &["reply 1 attached", "reply 1 ended failed (exit 3)", &format!("{TELL_ENDED}, end received")]);
+    bed.check(call(1), &["reply 1 attached", "reply 1 ended failed (exit 3)", &format!("{CALL_ENDED}, end received")]);
     bed.check(reported(HookEvent::Ended, Ok(())), &[&write_tombstone()]);
     // An accepted task that had not begun runs, because the job has ended.
     let mut bed = Bed::cold();
     bed.feed(joined(vec![found(&intent(), Seen::default())], vec![]));
-    bed.pass(GONE_AFTER_MS, &[TELL_BEGUN, "start-unit local:j.1.epilog.0"]);
+    bed.pass(GONE_AFTER_MS, &[CALL_BEGUN, "start-unit local:j.1.epilog.0"]);
 }
 
 #[test]

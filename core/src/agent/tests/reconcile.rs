@@ -357,14 +357,14 @@ fn the_queue_after_a_restart_is_in_the_order_of_acceptance() {
 #[test]
 fn requests_before_a_reexec_of_systemd_are_repeated() {
     let mut bed = Bed::up();
-    let looked_at = bed.claimed("j", 1, "prolog", 0);
+    let inspected_task = bed.claimed("j", 1, "prolog", 0);
     let starting = task("k", 1, "prolog", 0);
-    bed.check(task_changed(looked_at), &["inspect j.1.prolog.0"]);
+    bed.check(task_changed(inspected_task), &["inspect j.1.prolog.0"]);
     bed.feed(start_message("k", 1, "prolog", 0));
     bed.check(intent_written(starting), &["accepted k.1.prolog.0", "start-unit k.1.prolog.0"]);
     bed.checks([
         (joined(vec![], vec![]), &["watch j.1.prolog.0", "inspect k.1.prolog.0"]),
-        (task_changed(looked_at), &["inspect j.1.prolog.0"]),
+        (task_changed(inspected_task), &["inspect j.1.prolog.0"]),
         (inspected(starting, seen_running(&intent("k", 1, "prolog", 0), 2)), &["watch k.1.prolog.0"]),
     ]);
 }

@@ -226,7 +226,7 @@ fn questions_are_handed_on_with_the_tasks_they_are_about() {
 }
 
 #[test]
-fn what_happens_between_hello_and_welcome_is_said_after_it() {
+fn what_happens_between_hello_and_welcome_is_reported_after_it() {
     let mut bed = Bed::up();
     let running = bed.claimed("j", 1, "prolog", 0);
     let ending = bed.claimed("k", 1, "prolog", 0);

@@ -269,9 +269,9 @@ impl Action {
             }
             given_up(known) && !ended.steps.is_empty()
         };
-        let says = |known: &Ended| known.outcome == ended.outcome && !is_news(known);
+        let is_same = |known: &Ended| known.outcome == ended.outcome && !is_news(known);
         match self.ended.get(&rank) {
-            Some(row) => says(&row.ended) || row.late.iter().any(says),
+            Some(row) => is_same(&row.ended) || row.late.iter().any(is_same),
             None => self.row.ok.contains(rank.0) && ended.outcome == Outcome::Ok,
         }
     }

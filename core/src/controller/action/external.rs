@@ -189,8 +189,8 @@ impl Jobs {
             return None;
         }
         let (lease, renew_lease) = (Span::from_millis(external.lease_ms), crate::utc::second(action.last_report_ms));
-        let said = format!("its lease was {lease}, its service last reported at {renew_lease}");
-        let tail = Tail { script: row.name.to_string(), text: said };
+        let text = format!("its lease was {lease}, its service last reported at {renew_lease}");
+        let tail = Tail { script: row.name.to_string(), text };
         let lost = Ended { tails: vec![tail], ..Ended::bare(Outcome::Lost { why: Loss::Lease }, cx.now.wall_ms) };
         let hosts = self.layout(id).map(|layout| layout.hosts_of(&open.ranks));
         let context = json!({"action": row.name, "attempt": row.attempt, "ranks": open.ranks, "hosts": hosts,

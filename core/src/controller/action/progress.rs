@@ -80,14 +80,14 @@ impl Machine {
         };
         let state = action.rank_state(task.rank);
         // The scripts have run, but a resolution may become the outcome: then their own result is recorded as late.
-        let by_hand = action.resolving(task.rank).is_some() && !ended.steps.is_empty();
+        let by_operator = action.resolving(task.rank).is_some() && !ended.steps.is_empty();
         if state != RankState::NotInAction && self.nodes.is_anothers(host, task, &self.jobs, &mut self.cx) {
             self.cx.effects.push(ack);
             return;
         }
         match state {
             RankState::Waiting | RankState::Sent | RankState::Accepted => {
-                let own = by_hand.then(|| ended.clone());
+                let own = by_operator.then(|| ended.clone());
                 self.end_reported(task, ended);
                 let is_open = self.jobs.action(task.action).is_none_or(|action| action.is_open_on(task.rank));
                 if let Some(own) = own.filter(|_| !is_open) {

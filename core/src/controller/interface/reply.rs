@@ -133,7 +133,7 @@ pub enum Reply {
     },
     PendingDrains(Vec<DrainRow>),
     Attempts(Vec<EdgeAttempt>),
-    TookOver {
+    TakenOver {
         epoch: u64,
     },
     Synced(Synced),

@@ -61,11 +61,11 @@ impl Jobs {
             }
         }
         let layout = self.layout(id);
-        let tell = |((check, message), ranks): ((String, String), IdSet)| {
+        let to_json = |((check, message), ranks): ((String, String), IdSet)| {
             let hosts = layout.map(|layout| layout.hosts_of(&ranks));
             json!({"check": check, "message": message, "hosts": hosts, "ranks": ranks})
         };
-        by.into_iter().map(tell).collect()
+        by.into_iter().map(to_json).collect()
     }
 
     /// Reports the failed ranks of an action whose verdict is `ok`, with the reasons. If the job's terms say so, hands

@@ -69,9 +69,9 @@ impl Facts<'_> {
         let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.jobs.follows(action);
         // A node may refuse a setup action because the node does not configure the action, or has its maximum of tasks
         // or tombstones; the end says so. If a node refuses an after-action, nothing cleans up, so the node is drained.
-        let says_so = if defect!(RefusalsAreExcused) { true } else { ended.excused };
+        let is_excused = if defect!(RefusalsAreExcused) { true } else { ended.excused };
         let is_refused = matches!(ended.outcome, Outcome::Refused { .. });
-        let excused = is_refused && says_so && !self.jobs.follows(action);
+        let excused = is_refused && is_excused && !self.jobs.follows(action);
         let excused = if defect!(ExcusedDrains) { false } else { excused };
         let unclean = if defect!(CancelledEpilogIsClean) { false } else { unclean };
         let at_fault = is_at_fault(&ended.outcome) && !excused || unclean;

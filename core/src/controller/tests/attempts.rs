@@ -59,7 +59,7 @@ fn ranks_by_idset_or_host_and_what_does_not_exist_is_named() {
     // The prolog has not ended on n2.
     let (_, effects) = b.ask(Request::Run(run));
     assert_eq!(starts(&effects), []);
-    let effects = b.says(sessions[2], finished(task("prolog", "j", 2), Outcome::Ok));
+    let effects = b.receives(sessions[2], finished(task("prolog", "j", 2), Outcome::Ok));
     assert_eq!(starts(&effects), [(sessions[2], 2)]);
     let mut run = request("housekeeping", "j", None, None);
     run.targets = Some("n7".parse().unwrap());
@@ -85,7 +85,7 @@ fn cancel_ends_what_was_never_sent_and_notifies_the_others() {
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     let (n0, effects) = b.up("n0", "b", vec![held("prolog", "j", 0, HeldState::Unclaimed)]);
     assert!(matches!(&effects[..], [e] if is_cancel(e, t0)), "{effects:?}");
-    b.says(n0, finished(t0, Outcome::Cancelled { status: None }));
+    b.receives(n0, finished(t0, Outcome::Cancelled { status: None }));
     assert_eq!(b.action("prolog", "j", 0).verdict, Some(crate::Verdict::Cancelled));
 }
 
@@ -95,13 +95,13 @@ fn a_resolved_tasks_own_result_is_still_recorded() {
     let (n0, _) = b.up("n0", "b", vec![]);
     b.run("epilog", "j", "n0");
     let t = task("epilog", "j", 0);
-    b.says(n0, FromAgent::Accepted { task: t, limit_ms: None });
+    b.receives(n0, FromAgent::Accepted { task: t, limit_ms: None });
     let resolve = |reason: &str| Request::Resolve { which: which("j", Some("n0")), ok: true, reason: reason.into() };
     assert!(matches!(b.ask(resolve(" ")).0, Err(Refusal::Invalid(_))));
     assert_eq!(b.ask(resolve("hung mount")).0, Ok(Reply::Resolved { tasks: 1, waiting: 0 }));
     assert_eq!(b.action("epilog", "j", 0).verdict, Some(crate::Verdict::Ok));
     assert!(matches!(b.ask(resolve("again")).0, Err(Refusal::Conflict(_))));
-    b.says(n0, finished(t, exit(5)));
+    b.receives(n0, finished(t, exit(5)));
     assert_eq!((b.outcome(t).as_str(), b.store.ranks[0].late[0].outcome.clone()), ("resolved", exit(5)));
 }
 
@@ -156,10 +156,10 @@ fn questions_reach_connected_nodes_and_end_when_a_node_leaves() {
     let (reply, effects) = b.ask(ask);
     let Ok(Reply::Asked { question, unreachable, .. }) = reply else { panic!("{reply:?}") };
     assert_eq!((unreachable.to_string(), effects.len()), ("x".into(), 2));
-    let effects = b.says(n0, FromAgent::Answer { question, text: "t".into(), last: true });
+    let effects = b.receives(n0, FromAgent::Answer { question, text: "t".into(), last: true });
     assert!(matches!(&effects[..], [Effect::Answer { last: true, .. }]));
     // The node has answered this question already.
-    assert_eq!(b.says(n0, FromAgent::Answer { question, text: "t".into(), last: true }), []);
+    assert_eq!(b.receives(n0, FromAgent::Answer { question, text: "t".into(), last: true }), []);
     let effects = b.batch(vec![Input::Closed { session: n1, why: String::new() }]);
     assert!(matches!(&effects[..], [Effect::Answer { last: true, lost: true, .. }]));
 }
@@ -258,7 +258,7 @@ fn a_request_after_the_end_gets_the_next_attempt() {
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     assert!(matches!(b.ask(add("j", "n0", Terms::default())).0, Ok(Reply::Added { attached: true, .. })));
     b.ask(super::release::finish("j", None)).0.unwrap();
-    b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
+    b.receives(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
     assert!(b.store.attempts[0].complete);
     let none = RunRequest { targets: Some("".parse().unwrap()), ..request("check", "j", None, None) };
     // A hook that repeats its request, because the controller was away, attaches to the finished attempt.
@@ -301,7 +301,7 @@ fn a_cancel_that_names_no_action_leaves_what_cleans_up() {
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     b.run("prolog", "j", "n[0-1]");
     for rank in 0..2 {
-        b.says(n[rank as usize], FromAgent::Accepted { task: task("prolog", "j", rank), limit_ms: None });
+        b.receives(n[rank as usize], FromAgent::Accepted { task: task("prolog", "j", rank), limit_ms: None });
     }
     b.ask(super::release::finish("j", None)).0.unwrap();
     let cancel = |action: Option<&str>, targets| {
@@ -310,15 +310,15 @@ fn a_cancel_that_names_no_action_leaves_what_cleans_up() {
     };
     assert_eq!(b.ask(cancel(None, None)).0, Ok(Reply::Reached { tasks: 2 }));
     for rank in 0..2 {
-        b.says(n[rank as usize], finished(task("prolog", "j", rank), Outcome::Cancelled { status: None }));
+        b.receives(n[rank as usize], finished(task("prolog", "j", rank), Outcome::Cancelled { status: None }));
     }
     assert_eq!((b.action("epilog", "j", 0).sent.to_string(), b.store.drains.len()), ("0-1".into(), 0));
     let (reply, _) = b.ask(cancel(None, None));
     assert!(matches!(&reply, Err(Refusal::Conflict(text)) if text.starts_with("only epilog of job")), "{reply:?}");
     // An operator may cancel the epilog by its name. Its node is then drained, because no epilog has cleaned up there.
-    b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
+    b.receives(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
     assert_eq!(b.ask(cancel(Some("epilog"), Some("1"))).0, Ok(Reply::Reached { tasks: 1 }));
-    b.says(n[1], finished(task("epilog", "j", 1), Outcome::Cancelled { status: None }));
+    b.receives(n[1], finished(task("epilog", "j", 1), Outcome::Cancelled { status: None }));
     let drains: Vec<_> = b.store.drains.iter().map(|row| (row.host.to_string(), row.reason.clone())).collect();
     assert_eq!(drains, [("n1".to_owned(), "epilog: cancelled (job j attempt 0)".to_owned())]);
 }

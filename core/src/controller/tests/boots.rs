@@ -39,8 +39,8 @@ pub(super) fn accepted_in(boot: &str) -> (Bench, SessionId) {
     let (n0, _) = b.up("n0", boot, vec![]);
     let (n1, _) = b.up("n1", "b1", vec![]);
     b.run("prolog", "j", "n[0-1]");
-    b.says(n0, FromAgent::Accepted { task: t(), limit_ms: None });
-    b.says(n1, FromAgent::Accepted { task: task("prolog", "j", 1), limit_ms: None });
+    b.receives(n0, FromAgent::Accepted { task: t(), limit_ms: None });
+    b.receives(n1, FromAgent::Accepted { task: task("prolog", "j", 1), limit_ms: None });
     (b, n0)
 }
 
@@ -48,7 +48,7 @@ pub(super) fn accepted_in(boot: &str) -> (Bench, SessionId) {
 /// rest of the task's time limit; `None`: no limit.
 pub(super) fn announced(outcome: Outcome, within_ms: Option<u64>) -> (Bench, SessionId) {
     let (mut b, n0) = accepted_in("b1");
-    let effects = b.says(n0, expects(outcome, within_ms));
+    let effects = b.receives(n0, expects(outcome, within_ms));
     assert_eq!(effects, [send(n0, ToAgent::BootExpected { task: t() })]);
     (b, n0)
 }
@@ -70,7 +70,7 @@ fn only_the_announced_boot_is_the_end() {
             for restarts in [false, true] {
                 let (mut b, n0) = announced(outcome.clone(), Some(LIMIT));
                 if over_first {
-                    b.says(
+                    b.receives(
                         n0,
                         FromAgent::Finished {
                             task: t(),
@@ -107,7 +107,7 @@ fn a_node_without_its_mark_ends_as_announced() {
     // The controller has just started, and waits for n1: no attempt is asserted yet.
     let mut b = b.restart_settling();
     let (n0, _) = b.up("n0", "b2", vec![held("prolog", "j", 0, HeldState::Ended)]);
-    b.says(n0, finished(t(), Outcome::Lost { why: Loss::Rebooted }));
+    b.receives(n0, finished(t(), Outcome::Lost { why: Loss::Rebooted }));
     assert_eq!(b.outcome(t()), Outcome::Ok);
     assert_eq!(b.drained(), []);
 }
@@ -117,12 +117,12 @@ fn an_unreported_boot_is_a_loss_and_so_is_one_reported_too_late() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b1", vec![]);
     b.run("prolog", "j", "n0");
-    b.says(n0, FromAgent::Accepted { task: t(), limit_ms: None });
+    b.receives(n0, FromAgent::Accepted { task: t(), limit_ms: None });
     b.batch(vec![closed(n0)]);
     let (n0, _) = b.up("n0", "b2", vec![]);
     assert_eq!(b.outcome(t()), Outcome::Lost { why: Loss::Rebooted });
     // The task has ended: its script gets no confirmation of the reboot.
-    assert_eq!(b.says(n0, expects(Outcome::Ok, None)), []);
+    assert_eq!(b.receives(n0, expects(Outcome::Ok, None)), []);
     assert_eq!(b.outcome(t()), Outcome::Lost { why: Loss::Rebooted });
 }
 
@@ -132,7 +132,7 @@ fn another_machine_is_not_the_boot() {
     let (mut b, n0) = announced(Outcome::Tolerable, Some(LIMIT));
     b.batch(vec![closed(n0)]);
     let other = Hello { machine: MachineId::new("another").unwrap(), ..hello("n0", "b2", 99, vec![]) };
-    b.says(SessionId(99), FromAgent::Hello(other));
+    b.receives(SessionId(99), FromAgent::Hello(other));
     assert_eq!(b.outcome(t()), Outcome::Lost { why: Loss::Rebooted });
 }
 
@@ -159,7 +159,7 @@ fn an_early_end_waits_for_the_boot_unless_scripts_failed() {
                 (b, n0)
             }
         };
-        assert!(b.says(n0, reported.clone()).contains(&ack(n0, t())));
+        assert!(b.receives(n0, reported.clone()).contains(&ack(n0, t())));
         assert_eq!(b.action("prolog", "j", 0).accepted.contains(0), waits, "{reported:?}");
         if waits {
             // A tombstone on the node shows only that the scripts ended.
@@ -185,7 +185,7 @@ fn a_boot_that_comes_too_late_or_not_at_all_is_none() {
     ] {
         let (mut b, n0) = announced(outcome, Some(LIMIT));
         if over_first {
-            b.says(n0, over(Outcome::Ok));
+            b.receives(n0, over(Outcome::Ok));
         }
         if away {
             b.batch(vec![closed(n0)]);
@@ -221,15 +221,15 @@ fn a_cancel_ends_the_wait_for_a_boot_and_a_boot_ends_a_cancel() {
     let cancel = || Request::Cancel { which: which("j", Some("0")), why: "enough".to_owned() };
     // The scripts have ended, and their tombstone answers the Cancel.
     let (mut b, n0) = announced(Outcome::Ok, Some(LIMIT));
-    b.says(n0, over(Outcome::Ok));
+    b.receives(n0, over(Outcome::Ok));
     b.ask(cancel()).0.unwrap();
-    b.says(n0, finished(t(), Outcome::Ok));
+    b.receives(n0, finished(t(), Outcome::Ok));
     assert_eq!(b.outcome(t()), cancelled);
     assert!(b.m.drains.is_empty(), "what was cancelled drains no node");
     // The scripts end after the Cancel: a restarted agent does not know that the controller sent the TERM.
     let (mut b, n0) = announced(Outcome::Ok, Some(LIMIT));
     b.ask(cancel()).0.unwrap();
-    b.says(n0, over(Outcome::Ok));
+    b.receives(n0, over(Outcome::Ok));
     assert_eq!(b.outcome(t()), cancelled);
     // The reboot came before the Cancel.
     let (mut b, n0) = announced(Outcome::Ok, Some(LIMIT));
@@ -245,10 +245,10 @@ fn an_unannounced_soft_reboot_shows_in_what_it_left() {
     let (n0, _) = b.up("n0", "b1", vec![]);
     b.up("n1", "b1", vec![]);
     b.run("prolog", "j", "n[0-1]");
-    b.says(n0, FromAgent::Accepted { task: t(), limit_ms: None });
+    b.receives(n0, FromAgent::Accepted { task: t(), limit_ms: None });
     b.batch(vec![closed(n0)]);
     let (n0, _) = b.up("n0", "b1+1", vec![held("prolog", "j", 0, HeldState::Ended)]);
-    b.says(n0, booted());
+    b.receives(n0, booted());
     assert!(b.action("prolog", "j", 0).ok.contains(0));
     b.batch(vec![closed(n0)]);
     b.up("n0", "b1+2", vec![]);
@@ -317,7 +317,7 @@ fn cleaned(hook: bool, how: impl Fn(&mut Bench, SessionId), held_then: Vec<Held>
     b.batch(vec![Input::Settings(settings)]);
     let (n0, _) = b.up("n0", "b1", vec![]);
     b.run("epilog", "j", "n0");
-    b.says(n0, FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: None });
+    b.receives(n0, FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: None });
     how(&mut b, n0);
     assert!(b.m.drains.contains_key("n0"));
     b.batch(vec![closed(n0)]);
@@ -335,7 +335,7 @@ fn a_boot_lifts_the_drain_for_a_stuck_script_and_no_other() {
     let epilog = || task("epilog", "j", 0);
     let overdue = |b: &mut Bench, n0: SessionId| {
         let phase = Phase::Overdue { script: "10-hangs".to_owned(), limit_ms: 1_000, doing: String::new() };
-        b.says(n0, FromAgent::PhaseChanged { task: epilog(), phase, age_ms: 0 });
+        b.receives(n0, FromAgent::PhaseChanged { task: epilog(), phase, age_ms: 0 });
     };
     let drain = |b: &mut Bench| {
         let hosts = "n0".parse().unwrap();
@@ -346,10 +346,10 @@ fn a_boot_lifts_the_drain_for_a_stuck_script_and_no_other() {
         ("overdue", &overdue, true),
         (
             "ended past its limit",
-            &|b, n0| drop(b.says(n0, finished(epilog(), Outcome::Timeout { status: None }))),
+            &|b, n0| drop(b.receives(n0, finished(epilog(), Outcome::Timeout { status: None }))),
             true,
         ),
-        ("failed", &|b, n0| drop(b.says(n0, finished(epilog(), exit(1)))), false),
+        ("failed", &|b, n0| drop(b.receives(n0, finished(epilog(), exit(1)))), false),
         ("by an operator", &|b, _| drain(b), false),
         (
             "overdue, then by an operator",
@@ -363,7 +363,7 @@ fn a_boot_lifts_the_drain_for_a_stuck_script_and_no_other() {
             "overdue, then failed",
             &|b, n0| {
                 overdue(b, n0);
-                drop(b.says(n0, finished(epilog(), exit(1))))
+                drop(b.receives(n0, finished(epilog(), exit(1))))
             },
             false,
         ),
@@ -388,7 +388,7 @@ fn a_boot_lifts_the_drain_for_a_stuck_script_and_no_other() {
     // A soft reboot left a task under inspection: the task's end lifts the drain.
     let (mut b, n0) = cleaned(false, overdue, vec![held("epilog", "j", 0, live())]);
     assert!(b.m.drains.contains_key("n0"));
-    b.says(n0, finished(epilog(), Outcome::Lost { why: Loss::Rebooted }));
+    b.receives(n0, finished(epilog(), Outcome::Lost { why: Loss::Rebooted }));
     assert!(b.m.drains.is_empty());
     // Without `reboot-cleans` in the configuration, a reboot lifts no drain.
     let mut b = Bench::new();

@@ -14,7 +14,7 @@ fn site(actions: &[Option<&str>]) -> (Bench, Vec<SessionId>) {
     for (at, of) in actions.iter().enumerate() {
         let session = b.session();
         let hello = hello(&format!("n{at}"), "b", session.0, vec![]);
-        b.says(session, FromAgent::Hello(Hello { actions: of.and_then(names), ..hello }));
+        b.receives(session, FromAgent::Hello(Hello { actions: of.and_then(names), ..hello }));
         sessions.push(session);
     }
     (b, sessions)
@@ -65,7 +65,7 @@ fn a_node_that_renews_its_session_may_configure_any_action() {
     assert!(b.ask(Request::Run(request("check", "j", Some("n0"), None))).0.is_ok());
     let session = b.session();
     let hello = hello("n0", "b", session.0, vec![]);
-    let effects = b.says(session, FromAgent::Hello(Hello { actions: names("check epilog prolog"), ..hello }));
+    let effects = b.receives(session, FromAgent::Hello(Hello { actions: names("check epilog prolog"), ..hello }));
     assert!(!starts(&effects).is_empty(), "{effects:?}");
 }
 
@@ -90,7 +90,7 @@ fn a_mistyped_host_is_refused_and_begins_nothing() {
     ] {
         let (mut b, _) = site(&[None]);
         let session = b.session();
-        b.says(session, FromAgent::Hello(hello("typo1", "b", session.0, vec![])));
+        b.receives(session, FromAgent::Hello(hello("typo1", "b", session.0, vec![])));
         // A drained host counts as known.
         b.ask(Request::Drain { hosts: "d5".parse().unwrap(), reason: "to come".into(), force: true }).0.unwrap();
         let run = RunRequest { known, ..request("prolog", "j", Some(hosts), None) };
@@ -130,7 +130,7 @@ fn an_excused_refusal_drains_only_for_an_after_action() {
             let (mut b, n) = site(&[configured, Some("epilog prolog")]);
             b.run(action, "j", "n[0-1]");
             let (task, ended) = (task(action, "j", 0), Ended { excused, ..Ended::bare(outcome.clone(), 1) });
-            b.says(n[0], FromAgent::Finished { task, ended: Box::new(ended) });
+            b.receives(n[0], FromAgent::Finished { task, ended: Box::new(ended) });
             assert_eq!(b.outcome(task), outcome);
             assert_eq!(b.store.drains.len(), usize::from(drained), "{configured:?} {action} {outcome}");
         }

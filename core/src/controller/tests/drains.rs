@@ -3,7 +3,7 @@
 use crate::job::Terms;
 use crate::outcome::Loss;
 
-use super::by_hand::{confirm, hooked};
+use super::operator::{confirm, hooked};
 use super::release::{add, bench, contexts, finish};
 use super::tolerance::report_end;
 use super::*;
@@ -332,8 +332,11 @@ fn what_is_stuck_once_more_waits_for_another_boot() {
     let overdue = |script: &str| Phase::Overdue { script: script.into(), limit_ms: 5, doing: String::new() };
     let stuck = |b: &mut Bench, session, job: &str, script: &str| {
         b.run("prolog", job, "n0");
-        b.says(session, FromAgent::Accepted { task: task("prolog", job, 0), limit_ms: None });
-        b.says(session, FromAgent::PhaseChanged { task: task("prolog", job, 0), phase: overdue(script), age_ms: 1 });
+        b.receives(session, FromAgent::Accepted { task: task("prolog", job, 0), limit_ms: None });
+        b.receives(
+            session,
+            FromAgent::PhaseChanged { task: task("prolog", job, 0), phase: overdue(script), age_ms: 1 },
+        );
     };
     stuck(&mut b, n[0], "j", "10-a");
     b.batch(vec![Input::Closed { session: n[0], why: "gone".into() }]);
@@ -341,7 +344,7 @@ fn what_is_stuck_once_more_waits_for_another_boot() {
     stuck(&mut b, session, "k", "20-b");
     b.settings.reboot_cleans = true;
     b.batch(vec![Input::Settings(b.settings.clone())]);
-    b.says(session, finished(task("prolog", "k", 0), Outcome::Timeout { status: None }));
+    b.receives(session, finished(task("prolog", "k", 0), Outcome::Timeout { status: None }));
     assert_eq!(b.store.drains.len(), 1);
     b.batch(vec![Input::Closed { session, why: "gone".into() }]);
     b.up("n0", "b3", vec![]);
@@ -407,7 +410,7 @@ fn a_lost_script_past_its_cancelled_epilog_drains_its_node() {
     ] {
         let (mut b, n) = bench(1, |_| {});
         b.run("prolog", "j", "n0");
-        b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: Some(1_000) });
+        b.receives(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: Some(1_000) });
         b.ask(finish("j", None)).0.unwrap();
         let of = Which { action: Some(ActionName::new("epilog").unwrap()), ..which("j", None) };
         b.ask(Request::Cancel { which: of, why: "w".into() }).0.unwrap();

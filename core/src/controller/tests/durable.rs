@@ -27,11 +27,11 @@ fn a_restart_loses_nothing_and_starts_nothing_twice() {
     let (n0, _) = b.up("n0", "b", vec![]);
     b.up("n1", "b", vec![]);
     b.run("prolog", "j", "n[0-1]");
-    b.says(n0, FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
+    b.receives(n0, FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
     let mut b = b.restart();
     let (n0, effects) = b.up("n0", "b", vec![held("prolog", "j", 0, live())]);
     assert_eq!(effects, []);
-    b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok));
+    b.receives(n0, finished(task("prolog", "j", 0), Outcome::Ok));
     let mut b = b.restart();
     assert_eq!(b.action("prolog", "j", 0).ok.to_string(), "0");
     let (_, effects) = b.up("n1", "b", vec![held("prolog", "j", 1, HeldState::Ended)]);
@@ -46,7 +46,7 @@ fn event_numbers_go_on_after_a_restart() {
     b.run("prolog", "j", "n0");
     let mut b = b.restart();
     let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, live())]);
-    b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok));
+    b.receives(n0, finished(task("prolog", "j", 0), Outcome::Ok));
     assert_eq!(b.events.iter().map(|(_, sequence, _)| *sequence).collect::<Vec<_>>(), [1, 2, 3, 4]);
 }
 
@@ -103,7 +103,8 @@ proptest! {
                     };
                     let held = state.map(|s| held("prolog", "j0", u32::from(n), s)).into_iter().collect();
                     let session = b.session();
-                    b.says(session, FromAgent::Hello(hello(&format!("n{n}"), &format!("b{boot}"), session.0, held)));
+                    let hello = hello(&format!("n{n}"), &format!("b{boot}"), session.0, held);
+                    b.receives(session, FromAgent::Hello(hello));
                     sessions.insert(n, session);
                 }
                 Step::Down(n) => if let Some(session) = sessions.remove(&n) {
@@ -114,14 +115,14 @@ proptest! {
                     b.batch(vec![Input::Request { client: 1, uid: 0, request: Request::Run(run) }]);
                 }
                 Step::Accept(n, j, a) => if let Some(session) = sessions.get(&n) {
-                    b.says(*session, FromAgent::Accepted {
+                    b.receives(*session, FromAgent::Accepted {
                         task: task(ACTIONS[a as usize], JOBS[j as usize], u32::from(n)),
                         limit_ms: None,
                     });
                 },
                 Step::Finish(n, j, a, o) => if let Some(session) = sessions.get(&n) {
                     let outcome = if o == 0 { Outcome::Ok } else { exit(o) };
-                    b.says(*session, finished(task(ACTIONS[a as usize], JOBS[j as usize], u32::from(n)), outcome));
+                    b.receives(*session, finished(task(ACTIONS[a as usize], JOBS[j as usize], u32::from(n)), outcome));
                 },
                 Step::Cancel(j) => {
                     let _ = b.ask(Request::Cancel { which: which(JOBS[j as usize], None), why: String::new() });
@@ -174,7 +175,7 @@ fn a_restored_store_uses_no_sequence_again() {
     let copy = b.store.clone();
     let verdicts = |b: &mut Bench, job: &str, session| {
         b.run("check", job, "n0");
-        b.says(session, finished(task("check", job, 0), Outcome::Ok));
+        b.receives(session, finished(task("check", job, 0), Outcome::Ok));
         b.store.outbox_last
     };
     let used = verdicts(&mut b, "j", n0);
@@ -183,14 +184,14 @@ fn a_restored_store_uses_no_sequence_again() {
     assert!(verdicts(&mut back, "k", n0) > used);
     // An agent has accepted a later epoch; a take-over continues past every number of that epoch.
     let seen = Epoch { number: 7, nonce: 1 };
-    back.says(n0, FromAgent::EpochRefused { seen });
+    back.receives(n0, FromAgent::EpochRefused { seen });
     let base = back.now.wall_ms * 1_000;
     back.ask(Request::Recover { take_over: true }).0.unwrap();
     let (n0, _) = back.up("n0", "c", vec![]);
     let last = verdicts(&mut back, "l", n0);
     assert!(back.store.history.newest().unwrap().epoch.number == 8 && last > base, "{base} {last}");
     // A false epoch from a peer does not exhaust the numbers.
-    back.says(n0, FromAgent::EpochRefused { seen: Epoch { number: u64::MAX, nonce: 1 } });
+    back.receives(n0, FromAgent::EpochRefused { seen: Epoch { number: u64::MAX, nonce: 1 } });
     for _ in 0..2 {
         back.pass(1_000);
         back.ask(Request::Recover { take_over: true }).0.unwrap();

@@ -43,7 +43,7 @@ fn an_edge_sees_the_attempts_of_its_own_source() {
     b.ask(add("d", 1, "n3", Terms::default(), i1())).0.unwrap();
     // Job `a` is over.
     b.ask(finish("a", None)).0.unwrap();
-    b.says(n[0], finished(task("epilog", "a", 0), Outcome::Ok));
+    b.receives(n[0], finished(task("epilog", "a", 0), Outcome::Ok));
     #[rustfmt::skip]
     let table: [(Option<&[&str]>, Option<(&str, u64)>, usize, &[(&str, u64)]); 8] = [
         (None, None, 9, &[("d", 0), ("d", 1)]),
@@ -78,14 +78,14 @@ fn a_job_in_the_store_alone_is_not_handed_over() {
     let Some([Reply::Attempts(seen), Reply::Drains { revision, .. }]) = handed(&b, &["j"], None) else { panic!() };
     assert_eq!(seen, attempts(&mut b, Some(&["j"]), None, 9));
     b.run("prolog", "j", "n0");
-    b.says(n[0], finished(task("prolog", "j", 0), Outcome::Failed { why: Failure::Exit(1) }));
+    b.receives(n[0], finished(task("prolog", "j", 0), Outcome::Failed { why: Failure::Exit(1) }));
     let Some([Reply::Attempts(seen), Reply::Drains { drains, .. }]) = handed(&b, &["j", "k"], Some(revision)) else {
         panic!()
     };
     assert_eq!((seen.len(), seen[0].actions[0].verdict, drains.len()), (2, Some(Verdict::Failed), 1));
     // Job `k` is over, and leaves memory.
     b.ask(finish("k", None)).0.unwrap();
-    b.says(n[1], finished(task("epilog", "k", 0), Outcome::Ok));
+    b.receives(n[1], finished(task("epilog", "k", 0), Outcome::Ok));
     assert_eq!(handed(&b, &["j", "k"], None), None);
     assert_eq!(attempts(&mut b, Some(&["k"]), None, 9).len(), 1);
 }

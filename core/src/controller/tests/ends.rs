@@ -26,7 +26,7 @@ fn failed(nodes: u32, text: impl Fn(u32) -> String) -> Bench {
         let tails = vec![Tail { script: "10-mount".into(), text: text(rank) }];
         let ended = Ended { tails, ended_ms: u64::from(rank), elapsed_ms: Some(u64::from(rank)), ..ended(exit(1)) };
         let task = task("prolog", "j", rank);
-        b.says(n[rank as usize], FromAgent::Finished { task, ended: Box::new(ended) });
+        b.receives(n[rank as usize], FromAgent::Finished { task, ended: Box::new(ended) });
     }
     b
 }

@@ -85,7 +85,7 @@ fn released(b: &Bench) -> Part {
 }
 
 #[test]
-fn what_it_covers_is_said_when_it_starts() {
+fn what_it_covers_is_reported_when_it_starts() {
     let held = |ranks, resources| {
         let (b, _) = staged("0", ranks, resources, |_| {});
         b.action("stage", "j", 0).held.clone()
@@ -123,9 +123,9 @@ fn what_it_covers_is_said_when_it_starts() {
         assert!(text.contains(expect), "{asked}: {text}");
     }
     // A node's reports about an external action change nothing.
-    let effects = b.says(n[0], finished(task("stage", "j", 0), exit(1)));
+    let effects = b.receives(n[0], finished(task("stage", "j", 0), exit(1)));
     assert_eq!(effects, [ack(n[0], task("stage", "j", 0))]);
-    b.says(n[0], FromAgent::Accepted { task: task("stage", "j", 0), limit_ms: None });
+    b.receives(n[0], FromAgent::Accepted { task: task("stage", "j", 0), limit_ms: None });
     assert_eq!(b.action("stage", "j", 0).accepted.to_string(), "0-1");
     // Neither a reboot nor a Hello without the task changes the action.
     b.batch(vec![Input::Closed { session: n[0], why: "boot".into() }]);
@@ -191,12 +191,12 @@ fn what_is_reported_is_released_as_the_policy_says() {
     assert_eq!(b.action("epilog", "j", 0).waiting.to_string(), "0-2");
     let (_, effects) = b.ask(report(Some("1"), None, ok()));
     assert_eq!(starts(&effects), [(n[1], 1)]);
-    b.says(n[1], finished(task("epilog", "j", 1), Outcome::Ok));
+    b.receives(n[1], finished(task("epilog", "j", 1), Outcome::Ok));
     b.ask(report(None, Some("rabbit1"), ok())).0.unwrap();
     assert_eq!(released(&b), part("", "rabbit1,rabbit2"));
     b.ask(report(None, None, ok())).0.unwrap();
     for rank in [0, 2, 3] {
-        b.says(n[rank as usize], finished(task("epilog", "j", rank), Outcome::Ok));
+        b.receives(n[rank as usize], finished(task("epilog", "j", rank), Outcome::Ok));
     }
     assert_eq!(released(&b), part("0-3", "rabbit1,rabbit2"));
     let lasts: Vec<_> = contexts(&b, "release").iter().map(|c| c["final"].clone()).collect();
@@ -399,7 +399,7 @@ fn no_service_cleans_up_for_an_after_action_of_its_name() {
     let (mut b, n) = staged("0", Some("0"), "", |_| {});
     b.run("prolog", "j", "n[0-3]");
     for (rank, session) in (0..).zip(&n) {
-        b.says(*session, finished(task("prolog", "j", rank), Outcome::Ok));
+        b.receives(*session, finished(task("prolog", "j", rank), Outcome::Ok));
     }
     b.settings.after = vec![ActionName::new("stage").unwrap()];
     b.batch(vec![Input::Settings(b.settings.clone())]);

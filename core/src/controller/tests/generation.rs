@@ -120,7 +120,7 @@ fn an_abandoned_attempt_keeps_no_notice_back() {
     let mut b = b.restored(&copy);
     let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, live())]);
     let done = Ended { milestones: vec!["data-out".to_owned()], ..ended(Outcome::Ok) };
-    b.says(n0, FromAgent::Finished { task: task("prolog", "j", 0), ended: Box::new(done) });
+    b.receives(n0, FromAgent::Finished { task: task("prolog", "j", 0), ended: Box::new(done) });
     assert_eq!((b.view().abandoned.len(), contexts(&b, "milestone").len()), (1, 2));
     assert_eq!(b.store.outbox, []);
 }
@@ -149,7 +149,7 @@ fn an_absent_task_is_lost_once_its_attempt_is_taken_up() {
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     b.run("prolog", "j", "n[0-1]");
     for (rank, session) in (0..).zip(&n) {
-        b.says(*session, FromAgent::Accepted { task: task("prolog", "j", rank), limit_ms: None });
+        b.receives(*session, FromAgent::Accepted { task: task("prolog", "j", rank), limit_ms: None });
     }
     let copy = b.store.clone();
     let mut b = b.restored(&copy);
@@ -294,7 +294,7 @@ fn an_unbegun_clean_up_does_not_begin_beside_another_job() {
         let copy = b.store.clone();
         let mut b = b.restored(&copy);
         let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, HeldState::Ended)]);
-        b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok));
+        b.receives(n0, finished(task("prolog", "j", 0), Outcome::Ok));
         assert_eq!(starts(&b.ask(finish("j", None)).1), [(n0, 0)]);
         b.ask(add("k", "n0", Terms::default())).0.unwrap();
         b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
@@ -401,7 +401,7 @@ fn an_undrain_in_a_grace_forgets_no_tombstone() {
         b.up("n0", "b", vec![tombstone("prolog", "k", 0, Outcome::Ok)]);
         if in_grace {
             let session = b.session();
-            b.says(session, accepted_epoch("n1", session.0, commit(epoch, 7, 10_000), vec![]));
+            b.receives(session, accepted_epoch("n1", session.0, commit(epoch, 7, 10_000), vec![]));
             assert!(b.store.recovery.as_ref().unwrap().ended_ms.is_none(), "a grace runs");
         }
         let undrain = Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None };
@@ -546,7 +546,7 @@ fn a_lost_epoch_makes_one_generation() {
     for host in ["n0", "n1"] {
         let session = b.session();
         let lost = super::recovery::commit(1, 7, 10_000);
-        b.says(session, super::recovery::accepted_epoch(host, session.0, lost, vec![]));
+        b.receives(session, super::recovery::accepted_epoch(host, session.0, lost, vec![]));
     }
     assert_eq!(contexts(&b, "attempt-abandoned").len(), 1);
 }
@@ -565,7 +565,7 @@ fn a_grace_prunes_nothing() {
     };
     let (n0, _) = b.up("n0", "b", vec![]);
     // An agent that accepts another controller keeps the grace from ending.
-    b.says(n0, FromAgent::EpochRefused { seen: Epoch { number: 99, nonce: 0 } });
+    b.receives(n0, FromAgent::EpochRefused { seen: Epoch { number: 99, nonce: 0 } });
     b.pass(2 * 3_600_000);
     assert_eq!(b.store.attempts.len(), 1);
     b.ask(Request::NodeForget { hosts: "n0".parse().unwrap(), reports: true }).0.unwrap();
@@ -611,7 +611,7 @@ fn drains_of_a_copy_wait_for_the_list_or_the_grace() {
     let (mut b, _) = bench(3, |s| s.drain_hook = true);
     b.ask(list(vec![listed("a", "n0", JobPhase::Running)])).0.unwrap();
     b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "by an operator".into(), force: false }).0.unwrap();
-    super::by_hand::confirm(&mut b, "n0");
+    super::operator::confirm(&mut b, "n0");
     let copy = b.store.clone();
     let mut b = b.restored(&copy);
     assert_eq!(drain_states(&b), [("n0".to_owned(), false, true)]);
@@ -631,7 +631,7 @@ fn drains_of_a_copy_wait_for_the_list_or_the_grace() {
 fn an_undrain_of_the_copy_is_dropped() {
     let (mut b, _) = bench(1, |s| s.drain_hook = true);
     b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "by an operator".into(), force: false }).0.unwrap();
-    super::by_hand::confirm(&mut b, "n0");
+    super::operator::confirm(&mut b, "n0");
     b.ask(undrain("n0")).0.unwrap();
     let copy = b.store.clone();
     let b = b.restored(&copy);

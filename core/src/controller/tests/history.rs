@@ -12,9 +12,9 @@ fn over(b: &mut Bench, session: SessionId, jobs: std::ops::Range<u32>) {
     for job in jobs.map(|n| format!("j{n}")) {
         b.ask(add(&job, "n0", Terms::default())).0.unwrap();
         b.run("prolog", &job, "n0");
-        b.says(session, finished(task("prolog", &job, 0), Outcome::Ok));
+        b.receives(session, finished(task("prolog", &job, 0), Outcome::Ok));
         b.ask(finish(&job, None)).0.unwrap();
-        b.says(session, finished(task("epilog", &job, 0), Outcome::Ok));
+        b.receives(session, finished(task("epilog", &job, 0), Outcome::Ok));
     }
 }
 
@@ -33,11 +33,11 @@ fn what_has_ended_is_live_no_more() {
     assert_eq!(live(&b), [0, 1, 0]);
     b.run("prolog", "k", "n0");
     assert_eq!(live(&b), [1, 1, 1], "its start-grace runs");
-    b.says(n[0], finished(task("prolog", "k", 0), Outcome::Ok));
+    b.receives(n[0], finished(task("prolog", "k", 0), Outcome::Ok));
     assert_eq!(live(&b), [0, 1, 0], "the job holds its rank");
     b.ask(finish("k", None)).0.unwrap();
     assert_eq!(live(&b), [1, 1, 1]);
-    b.says(n[0], finished(task("epilog", "k", 0), Outcome::Ok));
+    b.receives(n[0], finished(task("epilog", "k", 0), Outcome::Ok));
     assert_eq!(live(&b), [0, 0, 0]);
 }
 
@@ -80,7 +80,7 @@ fn a_request_about_an_ended_job_finds_it() {
     assert!(matches!(reply, Ok(Reply::Running { attached: true, .. })), "{reply:?}");
     assert_eq!((starts(&effects).len(), b.events.len()), (0, events));
     let again = task("prolog", "j2", 0);
-    assert!(b.says(n[0], finished(again, Outcome::Ok)).contains(&ack(n[0], again)), "it is known");
+    assert!(b.receives(n[0], finished(again, Outcome::Ok)).contains(&ack(n[0], again)), "it is known");
     let tombstone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 1, reboot: Reboot::None };
     b.batch(vec![Input::Closed { session: n[0], why: String::new() }]);
     b.up("n0", "b", vec![held("epilog", "j0", 0, tombstone)]);
@@ -94,9 +94,9 @@ fn what_is_referred_to_stays() {
     over(&mut b, n[0], 0..2);
     b.ask(add("bad", "n0", Terms::default())).0.unwrap();
     b.run("prolog", "bad", "n0");
-    b.says(n[0], finished(task("prolog", "bad", 0), exit(1)));
+    b.receives(n[0], finished(task("prolog", "bad", 0), exit(1)));
     b.ask(finish("bad", None)).0.unwrap();
-    b.says(n[0], finished(task("epilog", "bad", 0), Outcome::Ok));
+    b.receives(n[0], finished(task("epilog", "bad", 0), Outcome::Ok));
     over(&mut b, n[0], 2..5);
     let failed = |b: &mut Bench| match b.ask(Request::Why { host: HostName::new("n0").unwrap() }).0.unwrap() {
         Reply::Why(why) => why.failed.iter().map(|task| task.job.to_string()).collect::<Vec<_>>(),

@@ -37,7 +37,7 @@ fn with_its_last_rank_a_job_drops_its_named_resources() {
             assert_eq!(part.resources.is_empty(), at + 1 < parts.len(), "{parts:?}");
         }
         for rank in 0..4 {
-            b.says(n[rank as usize], finished(task("epilog", "j", rank), Outcome::Ok));
+            b.receives(n[rank as usize], finished(task("epilog", "j", rank), Outcome::Ok));
         }
         assert!(b.store.attempts[0].complete, "{parts:?}: {:?}", b.store.attempts[0]);
     }
@@ -93,7 +93,7 @@ fn what_is_held_is_shown_with_who_holds_it_and_until_when() {
     b.run("prolog", "bare", "n0");
     assert_eq!(held_rows(&mut b, false), []);
     b.ask(finish("j", Some("0-1"))).0.unwrap();
-    b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
+    b.receives(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
     b.pass(1_000);
     let mut rows = held_rows(&mut b, true);
     rows.sort();
@@ -114,7 +114,7 @@ fn what_is_held_is_shown_with_who_holds_it_and_until_when() {
     // An attempt that is released whole has no holder.
     b.ask(finish("j", None)).0.unwrap();
     for rank in 1..4 {
-        b.says(n[rank as usize], finished(task("epilog", "j", rank), Outcome::Ok));
+        b.receives(n[rank as usize], finished(task("epilog", "j", rank), Outcome::Ok));
     }
     let Ok(Reply::Show(view)) = b.ask(Request::Show { job: job("j"), targets: None }).0 else { panic!("no show") };
     assert_eq!(
@@ -163,9 +163,9 @@ fn an_undrain_of_a_stuck_script_outlives_a_restart() {
         let run = RunRequest { timeout_ms: Some(30_000), ..request("epilog", "j", Some("n[0-1]"), None) };
         b.ask(Request::Run(run)).0.unwrap();
         for rank in 0..2 {
-            b.says(n[rank as usize], FromAgent::Accepted { task: task("epilog", "j", rank), limit_ms: None });
+            b.receives(n[rank as usize], FromAgent::Accepted { task: task("epilog", "j", rank), limit_ms: None });
         }
-        b.says(n[0], FromAgent::PhaseChanged { task: t, phase: phase.clone(), age_ms: 0 });
+        b.receives(n[0], FromAgent::PhaseChanged { task: t, phase: phase.clone(), age_ms: 0 });
         b.pass(31_000);
         assert_eq!(b.store.drains.len(), 1, "{phase:?}");
         b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
@@ -176,10 +176,10 @@ fn an_undrain_of_a_stuck_script_outlives_a_restart() {
         assert_eq!((contexts(&b, "drain").len(), b.store.drains.len()), (1, 0), "{phase:?}");
         // Another script of the task causes another drain.
         let phase = Phase::Overdue { script: "20-sync".into(), limit_ms: 600_000, doing: String::new() };
-        b.says(n0, FromAgent::PhaseChanged { task: t, phase, age_ms: 0 });
+        b.receives(n0, FromAgent::PhaseChanged { task: t, phase, age_ms: 0 });
         assert_eq!(b.store.drains.len(), 1);
         // An ended task has no stuck scripts.
-        b.says(n0, finished(t, Outcome::Ok));
+        b.receives(n0, finished(t, Outcome::Ok));
         let row = b.action("epilog", "j", 0);
         assert!(row.overdue.is_empty() && row.lingering.is_empty(), "{row:?}");
     }
@@ -193,12 +193,12 @@ fn a_stuck_script_drains_its_node_once() {
         let (mut b, n) = bench(1, |_| {});
         let t = task("epilog", "j", 0);
         b.run("epilog", "j", "n0");
-        b.says(n[0], FromAgent::Accepted { task: t, limit_ms: None });
-        b.says(n[0], FromAgent::PhaseChanged { task: t, phase: overdue(), age_ms: 0 });
+        b.receives(n[0], FromAgent::Accepted { task: t, limit_ms: None });
+        b.receives(n[0], FromAgent::PhaseChanged { task: t, phase: overdue(), age_ms: 0 });
         if lifted {
             b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
         }
-        b.says(n[0], finished(t, Outcome::Timeout { status: None }));
+        b.receives(n[0], finished(t, Outcome::Timeout { status: None }));
         assert_eq!((b.store.drains.len(), contexts(&b, "drain").len()), (drains, 1));
     }
 }
@@ -210,11 +210,11 @@ fn a_timeout_after_an_overdue_start_drains_again() {
     let (mut b, n) = bench(1, |_| {});
     let t = task("epilog", "j", 0);
     b.run("epilog", "j", "n0");
-    b.says(n[0], FromAgent::Accepted { task: t, limit_ms: None });
+    b.receives(n[0], FromAgent::Accepted { task: t, limit_ms: None });
     let phase = Phase::Overdue { script: ITS_START.into(), limit_ms: 30_000, doing: "it waits".into() };
-    b.says(n[0], FromAgent::PhaseChanged { task: t, phase, age_ms: 0 });
+    b.receives(n[0], FromAgent::PhaseChanged { task: t, phase, age_ms: 0 });
     b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
     assert_eq!(b.store.drains, []);
-    b.says(n[0], finished(t, Outcome::Timeout { status: None }));
+    b.receives(n[0], finished(t, Outcome::Timeout { status: None }));
     assert_eq!((b.store.drains.len(), contexts(&b, "drain").len()), (1, 2));
 }

@@ -94,7 +94,7 @@ fn who_is_kept_was_prepared() {
         b.run("prolog", "j", nodes);
         let ranks = b.action("prolog", "j", 0).ranks.clone();
         for rank in ranks.iter() {
-            b.says(n[rank as usize], finished(task("prolog", "j", rank), Outcome::Ok));
+            b.receives(n[rank as usize], finished(task("prolog", "j", rank), Outcome::Ok));
         }
         let shed: Vec<String> =
             contexts(&b, "shrink").iter().map(|of| of["ranks"].as_str().unwrap().to_owned()).collect();

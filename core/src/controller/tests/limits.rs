@@ -15,7 +15,7 @@ fn not_accepted_within_start_grace_is_lost_and_fenced() {
     assert!(effects.iter().any(|e| is_cancel(e, task("prolog", "j", 0))), "{effects:?}");
     assert_eq!(b.outcome(task("prolog", "j", 0)), Outcome::Lost { why: Loss::Offline });
     // The task was cancelled, not forgotten: a late acceptance gets another Cancel.
-    let effects = b.says(n0, FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
+    let effects = b.receives(n0, FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
     assert!(matches!(&effects[..], [e] if is_cancel(e, task("prolog", "j", 0))));
 }
 
@@ -36,7 +36,7 @@ fn an_absent_node_is_unreachable_past_limit_and_grace() {
         let mut run = request("epilog", "j", Some("n0"), None);
         run.timeout_ms = timeout_ms;
         b.ask(Request::Run(run)).0.unwrap();
-        b.says(n0, FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms });
+        b.receives(n0, FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms });
         b.pass(2_000_000);
         b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
         b.pass(600_000);
@@ -54,9 +54,9 @@ fn a_nodes_limit_outlives_a_restart_and_hello_repeats_it() {
     let (n0, _) = b.up("n0", "b", vec![]);
     let (n1, _) = b.up("n1", "b", vec![]);
     b.run("epilog", "j", "n[0-1]");
-    b.says(n0, FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: Some(600_000) });
-    b.says(n1, FromAgent::Accepted { task: task("epilog", "j", 1), limit_ms: Some(900_000) });
-    b.says(n1, finished(task("epilog", "j", 1), Outcome::Ok));
+    b.receives(n0, FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: Some(600_000) });
+    b.receives(n1, FromAgent::Accepted { task: task("epilog", "j", 1), limit_ms: Some(900_000) });
+    b.receives(n1, finished(task("epilog", "j", 1), Outcome::Ok));
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     let mut b = b.restart();
     b.pass(4_000_000);
@@ -65,7 +65,7 @@ fn a_nodes_limit_outlives_a_restart_and_hello_repeats_it() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
     b.run("epilog", "j", "n0");
-    b.says(n0, FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: None });
+    b.receives(n0, FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: None });
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     let (n0, _) = b.up("n0", "b", vec![Held { limit_ms: Some(600_000), ..held("epilog", "j", 0, live()) }]);
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
@@ -99,7 +99,7 @@ fn no_node_reports_a_limit_for_another() {
     b.up("n0", "b", vec![]);
     let (n1, _) = b.up("n1", "b", vec![]);
     b.run("epilog", "j", "n0");
-    b.says(n1, FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: Some(1) });
+    b.receives(n1, FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: Some(1) });
     b.batch(vec![Input::Closed { session: n1, why: String::new() }]);
     b.up("n1", "b", vec![Held { limit_ms: Some(1), ..held("epilog", "j", 0, live()) }]);
     assert_eq!(b.action("epilog", "j", 0).limits, Default::default());
@@ -118,10 +118,10 @@ fn a_limit_counts_from_the_begin_of_the_scripts() {
         run.timeout_ms = Some(10_000_000);
         b.ask(Request::Run(run)).0.unwrap();
         let t = task("epilog", "j", 0);
-        b.says(n0, FromAgent::Accepted { task: t, limit_ms: None });
+        b.receives(n0, FromAgent::Accepted { task: t, limit_ms: None });
         b.pass(9_000_000);
         for phase in phases {
-            b.says(n0, FromAgent::PhaseChanged { task: t, phase, age_ms: 0 });
+            b.receives(n0, FromAgent::PhaseChanged { task: t, phase, age_ms: 0 });
         }
         b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
         b.pass(2_000_000);
@@ -138,7 +138,7 @@ fn a_connected_node_is_never_unreachable() {
     let mut run = request("epilog", "j", Some("n0"), None);
     run.timeout_ms = Some(1_000);
     b.ask(Request::Run(run)).0.unwrap();
-    b.says(n0, FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: None });
+    b.receives(n0, FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: None });
     for _ in 0..10 {
         b.pass(3_600_000);
     }
@@ -172,14 +172,14 @@ fn attempts_past_retention_are_pruned_with_their_tombstones() {
     b.run("prolog", "j", "n0");
     b.run("prolog", "open", "n0");
     let t = task("prolog", "j", 0);
-    b.says(n0, finished(t, exit(1)));
-    b.says(n0, FromAgent::Accepted { task: task("prolog", "open", 0), limit_ms: None });
+    b.receives(n0, finished(t, exit(1)));
+    b.receives(n0, FromAgent::Accepted { task: task("prolog", "open", 0), limit_ms: None });
     assert_eq!(b.pass(3_600_000), []);
     let effects = b.pass(30 * 86_400_000);
     assert!(effects.contains(&send(n0, ToAgent::Forget { tasks: vec![t] })), "{effects:?}");
     assert_eq!((b.store.attempts.len(), b.store.ranks.len(), b.store.outbox.len()), (1, 0, 0));
     // The node repeats the end of a pruned task: the controller acknowledges it, and no attempt comes back.
-    assert_eq!(b.says(n0, finished(t, exit(1))), [ack(n0, t)]);
+    assert_eq!(b.receives(n0, finished(t, exit(1))), [ack(n0, t)]);
     assert_eq!(b.store.actions.len(), 1);
     // The task's tombstone in a later Hello may go too.
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
@@ -195,7 +195,7 @@ fn attempts_past_retention_are_pruned_with_their_tombstones() {
     let (n0, effects) = up(&mut b, 30 * 86_400_000 - 1);
     assert_eq!(effects, []);
     b.run("prolog", "j", "n0");
-    b.says(n0, finished(t, exit(1)));
+    b.receives(n0, finished(t, exit(1)));
     assert_eq!(b.outcome(t), exit(1));
 }
 
@@ -207,19 +207,19 @@ fn what_one_task_adds_to_the_log_is_bounded() {
     let (n0, _) = b.up("n0", "b", vec![]);
     b.run("epilog", "j", "n0");
     let t = task("epilog", "j", 0);
-    b.says(n0, FromAgent::Accepted { task: t, limit_ms: None });
+    b.receives(n0, FromAgent::Accepted { task: t, limit_ms: None });
     let (quiet, long) = (b.events.len(), "x".repeat(4_000));
     let moved = |phase| FromAgent::PhaseChanged { task: t, phase, age_ms: 0 };
     for n in 0..2_000 {
         let processes = vec![crate::task::Process { pid: n, command: "sleep".into() }];
-        b.says(n0, moved(Phase::Overdue { script: format!("{n}-{long}"), limit_ms: 1, doing: String::new() }));
-        b.says(n0, moved(Phase::Lingering { processes }));
-        b.says(n0, FromAgent::Milestone { task: t, name: format!("m{n}") });
+        b.receives(n0, moved(Phase::Overdue { script: format!("{n}-{long}"), limit_ms: 1, doing: String::new() }));
+        b.receives(n0, moved(Phase::Lingering { processes }));
+        b.receives(n0, FromAgent::Milestone { task: t, name: format!("m{n}") });
     }
     for n in 0..2_000 {
         let mut late = ended(exit(1));
         late.elapsed_ms = Some(n);
-        b.says(n0, FromAgent::Finished { task: t, ended: Box::new(late) });
+        b.receives(n0, FromAgent::Finished { task: t, ended: Box::new(late) });
     }
     // Scripts with a drain for each, lingering processes, milestones of rank and job, and late results.
     let reported = b.events.len() - quiet;
@@ -229,8 +229,8 @@ fn what_one_task_adds_to_the_log_is_bounded() {
     // The bound is per task: another task on the node can still add events.
     b.run("epilog", "k", "n0");
     let t = task("epilog", "k", 0);
-    b.says(n0, FromAgent::Accepted { task: t, limit_ms: None });
+    b.receives(n0, FromAgent::Accepted { task: t, limit_ms: None });
     let overdue = Phase::Overdue { script: "10-a".into(), limit_ms: 1, doing: String::new() };
-    b.says(n0, FromAgent::PhaseChanged { task: t, phase: overdue, age_ms: 0 });
+    b.receives(n0, FromAgent::PhaseChanged { task: t, phase: overdue, age_ms: 0 });
     assert!(b.reported("k").contains(&"overdue"), "{:?}", b.reported("k"));
 }

@@ -205,7 +205,7 @@ fn lists_of_releases_that_wait_are_folded() {
     b.ask(super::release::finish("j", None)).0.unwrap();
     for rank in 0..200 {
         let outcome = if rank < 100 { Outcome::Ok } else { exit(1) };
-        b.says(n[rank as usize], finished(task("epilog", "j", rank), outcome));
+        b.receives(n[rank as usize], finished(task("epilog", "j", rank), outcome));
     }
     let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!("no ps") };
     let rows: BTreeSet<_> =

@@ -18,8 +18,8 @@ fn who(b: &Bench) -> Vec<String> {
     reported(b).iter().map(|c| c["ranks"].as_str().unwrap_or("job").to_owned()).collect()
 }
 
-fn says(b: &mut Bench, session: SessionId, action: &str, rank: u32, name: &str) {
-    b.says(session, FromAgent::Milestone { task: task(action, "j", rank), name: name.to_owned() });
+fn reports(b: &mut Bench, session: SessionId, action: &str, rank: u32, name: &str) {
+    b.receives(session, FromAgent::Milestone { task: task(action, "j", rank), name: name.to_owned() });
 }
 
 fn ends(b: &mut Bench, session: SessionId, action: &str, rank: u32, outcome: Outcome, milestones: &[&str]) {
@@ -29,7 +29,7 @@ fn ends(b: &mut Bench, session: SessionId, action: &str, rank: u32, outcome: Out
     };
     let milestones = milestones.iter().map(|name| (*name).to_owned()).collect();
     let ended = Ended { milestones, checks, ..ended(outcome) };
-    b.says(session, FromAgent::Finished { task: task(action, "j", rank), ended: Box::new(ended) });
+    b.receives(session, FromAgent::Finished { task: task(action, "j", rank), ended: Box::new(ended) });
 }
 
 fn milestone_request(name: &str, targets: Option<&str>) -> Request {
@@ -37,7 +37,7 @@ fn milestone_request(name: &str, targets: Option<&str>) -> Request {
     Request::Milestone { job: job("j"), attempt: None, name: MilestoneName::new(name).unwrap(), targets }
 }
 
-fn said(ranks: &str, reached: bool) -> Result<Reply, Refusal> {
+fn reached_reply(ranks: &str, reached: bool) -> Result<Reply, Refusal> {
     Ok(Reply::MilestoneReached { ranks: ranks.parse().unwrap(), reached })
 }
 
@@ -46,18 +46,18 @@ fn each_rank_says_it_once_and_the_job_once_over_any_restart() {
     let (mut b, n) = bench(2, |_| {});
     b.run("prolog", "j", "n[0-1]");
     for session in &n {
-        b.says(*session, FromAgent::Accepted { task: task("prolog", "j", (session.0 - 1) as u32), limit_ms: None });
+        b.receives(*session, FromAgent::Accepted { task: task("prolog", "j", (session.0 - 1) as u32), limit_ms: None });
     }
-    says(&mut b, n[0], "prolog", 0, "data-in");
-    says(&mut b, n[0], "prolog", 0, "data-in");
+    reports(&mut b, n[0], "prolog", 0, "data-in");
+    reports(&mut b, n[0], "prolog", 0, "data-in");
     assert_eq!(who(&b), ["0"]);
     let mut b = b.restart();
     // The agent repeats all reports, and sends them once more with the end.
     let held = |rank| vec![super::held("prolog", "j", rank, live())];
     let (n0, _) = b.up("n0", "b", held(0));
     let (n1, _) = b.up("n1", "b", held(1));
-    says(&mut b, n0, "prolog", 0, "data-in");
-    says(&mut b, n1, "prolog", 1, "data-in");
+    reports(&mut b, n0, "prolog", 0, "data-in");
+    reports(&mut b, n1, "prolog", 1, "data-in");
     ends(&mut b, n0, "prolog", 0, Outcome::Ok, &["data-in"]);
     let mut b = b.restart();
     let (n1, _) = b.up("n1", "b", held(1));
@@ -102,7 +102,7 @@ fn the_job_reaches_it_without_those_that_it_goes_on_without() {
     assert_eq!(reported(&b)[3], json!({"attempt": "0", "name": "ready", "without": "3"}));
     // Rank 3 is handed over, and so is rank 2, early.
     b.ask(finish("j", Some("2"))).0.unwrap();
-    assert_eq!(b.ask(milestone_request("data-out", Some("0-1"))).0, said("0-1", false));
+    assert_eq!(b.ask(milestone_request("data-out", Some("0-1"))).0, reached_reply("0-1", false));
     ends(&mut b, n[2], "epilog", 2, Outcome::Ok, &[]);
     assert_eq!(who(&b)[4..], ["0-1"], "what was dropped with it has not ended, and so it is not released");
     // Both ranks are released without a report: the job goes on without them.
@@ -142,10 +142,10 @@ fn a_milestone_in_the_last_end_is_sent_before_the_last_release() {
 }
 
 #[test]
-fn what_comes_late_was_said_all_the_same() {
+fn what_comes_late_was_reported_all_the_same() {
     let (mut b, n) = bench(1, |_| {});
     b.run("prolog", "j", "n0");
-    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
+    b.receives(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
     b.ask(Request::Resolve { which: which("j", Some("0")), ok: true, reason: "seen".into() }).0.unwrap();
     ends(&mut b, n[0], "prolog", 0, Outcome::Ok, &["data-in"]);
     assert_eq!(who(&b), ["0", "job"]);
@@ -156,11 +156,11 @@ fn what_operators_say() {
     let (mut b, _) = bench(3, |_| {});
     b.ask(add("j", "n[0-2]", Terms::default())).0.unwrap();
     for (targets, reply) in [
-        (Some("0-1"), said("0-1", false)),
-        (Some("1"), said("", false)),
+        (Some("0-1"), reached_reply("0-1", false)),
+        (Some("1"), reached_reply("", false)),
         (Some("7"), Err(Refusal::Invalid("rank 7 is none of ranks 0-2 (n[0-2])".into()))),
-        (None, said("2", true)),
-        (None, said("", true)),
+        (None, reached_reply("2", true)),
+        (None, reached_reply("", true)),
     ] {
         assert_eq!(b.ask(milestone_request("data-out", targets)).0, reply, "{targets:?}");
     }
@@ -169,7 +169,7 @@ fn what_operators_say() {
     assert!(matches!(refused, Err(Refusal::Invalid(text)) if text.contains("is an event")));
     // The next attempt has no reports yet, and the older attempt accepts none.
     b.ask(Request::Run(request("prolog", "j", Some("n[0-2]"), Some(1)))).0.unwrap();
-    assert_eq!(b.ask(milestone_request("data-out", Some("0"))).0, said("0", false));
+    assert_eq!(b.ask(milestone_request("data-out", Some("0"))).0, reached_reply("0", false));
     let older = Request::Milestone {
         job: job("j"),
         attempt: Some(Attempt::FIRST),
@@ -193,8 +193,8 @@ fn a_rank_handed_over_early_counts_until_it_is_released() {
             ends(&mut b, n[1], "epilog", 1, Outcome::Ok, &[]);
         }
         b.ask(finish("j", None)).0.unwrap();
-        b.says(n[0], FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: None });
-        says(&mut b, n[0], "epilog", 0, "data-out");
+        b.receives(n[0], FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: None });
+        reports(&mut b, n[0], "epilog", 0, "data-out");
         let mut b = b.restart();
         if late {
             assert_eq!(who(&b), ["0"]);
@@ -217,7 +217,7 @@ fn the_lack_of_room_for_other_names_is_reported_once() {
     for number in 0..80 {
         assert_eq!(contexts(&b, "milestones-full").len(), usize::from(number >= 64), "{number}");
         assert_eq!(noted(&mut b), number >= 64, "{number}");
-        says(&mut b, n[0], "prolog", 0, &format!("m{number}"));
+        reports(&mut b, n[0], "prolog", 0, &format!("m{number}"));
     }
     assert_eq!(
         contexts(&b, "milestones-full"),
@@ -241,7 +241,7 @@ fn a_start_brings_the_milestones_that_its_attempt_has() {
     let (mut b, n) = bench(2, |_| {});
     assert!(brought(&b.run("prolog", "j", "n[0-1]")).is_empty());
     for number in 0..70 {
-        says(&mut b, n[0], "prolog", 0, &format!("m{}", 10 + number));
+        reports(&mut b, n[0], "prolog", 0, &format!("m{}", 10 + number));
     }
     let most: Vec<String> = (10..74).map(|number| format!("m{number}")).collect();
     // A node that has not received its Start is sent it again.

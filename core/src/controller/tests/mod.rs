@@ -2,7 +2,6 @@
 
 mod attempts;
 mod boots;
-mod by_hand;
 mod configured;
 mod drains;
 mod durable;
@@ -17,6 +16,7 @@ mod limits;
 mod lists;
 mod milestones;
 mod node_forget;
+mod operator;
 mod order;
 mod overview;
 mod pages;
@@ -173,7 +173,7 @@ impl Bench {
         }
     }
 
-    pub(super) fn says(&mut self, session: SessionId, message: FromAgent) -> Vec<Effect> {
+    pub(super) fn receives(&mut self, session: SessionId, message: FromAgent) -> Vec<Effect> {
         self.batch(vec![from(session, message)])
     }
 
@@ -192,7 +192,7 @@ impl Bench {
     /// Connects a node that holds the tasks `held`. Returns the node's session, and the effects after the Welcome.
     pub(super) fn up(&mut self, host: &str, boot: &str, held: Vec<Held>) -> (SessionId, Vec<Effect>) {
         let session = self.session();
-        let mut effects = self.says(session, FromAgent::Hello(hello(host, boot, session.0, held)));
+        let mut effects = self.receives(session, FromAgent::Hello(hello(host, boot, session.0, held)));
         assert!(matches!(effects.first(), Some(Effect::Send { message: ToAgent::Welcome { .. }, .. })), "{effects:?}");
         effects.remove(0);
         // Answers a liveness probe of the older session at once. Tests of two machines with one name do not use this
@@ -204,7 +204,7 @@ impl Bench {
         let probes: Vec<(SessionId, u64)> = effects.iter().filter_map(probe).collect();
         effects.retain(|effect| probe(effect).is_none());
         for (asked, nonce) in probes {
-            effects.extend(self.says(asked, FromAgent::Probed { nonce }));
+            effects.extend(self.receives(asked, FromAgent::Probed { nonce }));
         }
         (session, effects)
     }

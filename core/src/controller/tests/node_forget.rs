@@ -39,7 +39,7 @@ fn a_node_in_use_stays_and_the_refusal_says_why() {
             |b, n| {
                 b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
                 b.ask(finish("j", None)).0.unwrap();
-                b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
+                b.receives(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
                 leaves(b, n[0]);
             },
             "n0 is held by job j: perilog why n0",

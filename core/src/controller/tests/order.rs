@@ -31,8 +31,8 @@ fn released(b: &Bench) -> Vec<String> {
 
 /// Lets the node accept the task, and report it as `ok`.
 fn runs(b: &mut Bench, session: SessionId, action: &str, rank: u32) -> Vec<Effect> {
-    b.says(session, FromAgent::Accepted { task: task(action, "j", rank), limit_ms: None });
-    b.says(session, finished(task(action, "j", rank), Outcome::Ok))
+    b.receives(session, FromAgent::Accepted { task: task(action, "j", rank), limit_ms: None });
+    b.receives(session, finished(task(action, "j", rank), Outcome::Ok))
 }
 
 fn why_waiting(b: &mut Bench) -> Vec<(String, String)> {
@@ -50,9 +50,9 @@ fn a_growing_epilog_waits_for_a_later_prolog() {
     let (mut b, n) = bench(2, |_| {});
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     assert_eq!(begun(&b.ask(finish("j", Some("0"))).1), one("epilog", 0));
-    b.says(n[0], FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: None });
+    b.receives(n[0], FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: None });
     assert_eq!(begun(&b.ask(Request::Run(request("prolog", "j", None, None))).1), one("prolog", 1));
-    b.says(n[1], FromAgent::Accepted { task: task("prolog", "j", 1), limit_ms: None });
+    b.receives(n[1], FromAgent::Accepted { task: task("prolog", "j", 1), limit_ms: None });
     assert_eq!(begun(&b.ask(finish("j", None)).1), []);
     assert_eq!(why_waiting(&mut b), [("epilog".to_owned(), "prolog has not ended there".to_owned())]);
     // The wait costs no start-grace, and a restart changes nothing.
@@ -60,11 +60,11 @@ fn a_growing_epilog_waits_for_a_later_prolog() {
     let mut b = b.restart();
     let (n1, effects) = b.up("n1", "b", vec![held("prolog", "j", 1, live())]);
     assert_eq!(begun(&effects), []);
-    let effects = b.says(n1, finished(task("prolog", "j", 1), Outcome::Ok));
+    let effects = b.receives(n1, finished(task("prolog", "j", 1), Outcome::Ok));
     assert_eq!(begun(&effects), one("epilog", 1));
     runs(&mut b, n1, "epilog", 1);
     let (n0, _) = b.up("n0", "b", vec![held("epilog", "j", 0, live())]);
-    b.says(n0, finished(task("epilog", "j", 0), Outcome::Ok));
+    b.receives(n0, finished(task("epilog", "j", 0), Outcome::Ok));
     assert_eq!((released(&b), b.action("epilog", "j", 0).verdict), (vec!["0-1".to_owned()], Some(Verdict::Ok)));
 }
 
@@ -74,7 +74,7 @@ fn a_node_that_comes_back_gets_its_prolog_first() {
     let (mut b, n) = bench(2, |_| {});
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     b.ask(finish("j", Some("0"))).0.unwrap();
-    b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
+    b.receives(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
     b.batch(vec![Input::Closed { session: n[1], why: String::new() }]);
     b.ask(Request::Run(request("prolog", "j", None, None))).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
@@ -93,14 +93,14 @@ fn after_a_shrink_a_cancel_waits_for_the_prolog() {
     let (mut b, n) = bench(2, |_| {});
     b.ask(add("j", "n[0-1]", shrinking())).0.unwrap();
     b.ask(Request::Run(request("check", "j", None, None))).0.unwrap();
-    b.says(n[0], finished(task("check", "j", 0), Outcome::Tolerable));
-    b.says(n[1], finished(task("check", "j", 1), Outcome::Ok));
+    b.receives(n[0], finished(task("check", "j", 0), Outcome::Tolerable));
+    b.receives(n[1], finished(task("check", "j", 1), Outcome::Ok));
     assert_eq!(begun(&b.ask(Request::Run(request("prolog", "j", None, None))).1), one("prolog", 1));
-    b.says(n[1], FromAgent::Accepted { task: task("prolog", "j", 1), limit_ms: None });
+    b.receives(n[1], FromAgent::Accepted { task: task("prolog", "j", 1), limit_ms: None });
     let (_, effects) = b.ask(Request::JobCancel { job: job("j"), attempt: None, why: "user".into() });
     assert_eq!(begun(&effects), []);
     assert!(effects.iter().any(|effect| is_cancel(effect, task("prolog", "j", 1))));
-    let effects = b.says(n[1], finished(task("prolog", "j", 1), Outcome::Cancelled { status: None }));
+    let effects = b.receives(n[1], finished(task("prolog", "j", 1), Outcome::Cancelled { status: None }));
     assert_eq!(begun(&effects), one("epilog", 1));
 }
 
@@ -109,13 +109,13 @@ fn a_growing_epilog_waits_for_a_later_service() {
     let (mut b, n) = bench(2, |_| {});
     b.ask(add("j", "n[0-1]", shrinking())).0.unwrap();
     b.ask(Request::Run(request("prolog", "j", None, None))).0.unwrap();
-    b.says(n[0], finished(task("prolog", "j", 0), Outcome::Tolerable));
-    b.says(n[1], finished(task("prolog", "j", 1), Outcome::Ok));
+    b.receives(n[0], finished(task("prolog", "j", 0), Outcome::Tolerable));
+    b.receives(n[1], finished(task("prolog", "j", 1), Outcome::Ok));
     let run = RunRequest { targets: Some("1".parse().unwrap()), ..request("stage", "j", None, None) };
     b.ask(Request::ActionStart(Box::new(ActionStart { run, resources: BTreeSet::new(), lease_ms: 60_000 }))).0.unwrap();
     assert_eq!(begun(&b.ask(finish("j", None)).1), []);
     assert_eq!(why_waiting(&mut b), [("epilog".to_owned(), "stage has not ended there".to_owned())]);
-    let said = Report {
+    let report = Report {
         job: job("j"),
         attempt: None,
         action: ActionName::new("stage").unwrap(),
@@ -123,7 +123,7 @@ fn a_growing_epilog_waits_for_a_later_service() {
         resources: None,
         kind: ReportKind::Ok,
     };
-    assert_eq!(begun(&b.ask(Request::ActionReport(Box::new(said))).1), one("epilog", 1));
+    assert_eq!(begun(&b.ask(Request::ActionReport(Box::new(report))).1), one("epilog", 1));
 }
 
 /// The site empties its list of after-actions while the after-action `sweep` waits for the epilog. All the same,
@@ -134,7 +134,7 @@ fn what_follows_jobs_no_more_is_not_waited_for() {
     let (mut b, n) = bench(1, |settings| settings.after = vec![name("epilog"), name("sweep")]);
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.ask(Request::Run(request("prolog", "j", None, None))).0.unwrap();
-    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
+    b.receives(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
     assert_eq!(begun(&b.ask(finish("j", None)).1), []);
     assert_eq!(begun(&runs(&mut b, n[0], "prolog", 0)), one("epilog", 0));
     let settings = Settings { after: Vec::new(), ..b.settings.clone() };
@@ -151,7 +151,7 @@ fn nothing_prepares_ranks_where_an_epilog_has_been() {
         b.ask(add("j", "n0", Terms::default())).0.unwrap();
         b.ask(Request::Run(request("epilog", "j", None, None))).0.unwrap();
         if ended {
-            b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
+            b.receives(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
         }
         let text = |action| {
             format!(
@@ -198,12 +198,12 @@ fn a_task_behind_an_epilog_begins_though_the_setting_changed() {
     let after = |names: &[&str]| names.iter().map(|name| ActionName::new(name).unwrap()).collect();
     let (mut b, n) = bench(1, |s| s.after = after(&["epilog", "sweep"]));
     b.run("prolog", "j", "n0");
-    b.says(n[0], finished(task("prolog", "j", 0), Outcome::Ok));
+    b.receives(n[0], finished(task("prolog", "j", 0), Outcome::Ok));
     assert_eq!(begun(&b.ask(finish("j", None)).1), one("epilog", 0));
     b.settings.after = after(&["epilog"]);
     b.batch(vec![Input::Settings(b.settings.clone()), Input::Closed { session: n[0], why: String::new() }]);
     let (n0, effects) = b.up("n0", "b", vec![held("epilog", "j", 0, live())]);
     assert_eq!(begun(&effects), []);
-    let effects = b.says(n0, finished(task("epilog", "j", 0), Outcome::Ok));
+    let effects = b.receives(n0, finished(task("epilog", "j", 0), Outcome::Ok));
     assert_eq!(begun(&effects), one("sweep", 0));
 }

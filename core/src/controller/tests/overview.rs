@@ -18,14 +18,18 @@ fn overview(b: &mut Bench) -> Overview {
 }
 
 fn timeline(b: &mut Bench, job: &str) -> Timeline {
-    let look = OverviewRequest::Job(JobId::new(job).unwrap());
-    let Ok(Reply::Overview(OverviewReply::Job(view))) = b.ask(Request::Overview(look)).0 else { panic!("no timeline") };
+    let overview = OverviewRequest::Job(JobId::new(job).unwrap());
+    let Ok(Reply::Overview(OverviewReply::Job(view))) = b.ask(Request::Overview(overview)).0 else {
+        panic!("no timeline")
+    };
     *view
 }
 
 fn node(b: &mut Bench, host: &str) -> WhyView {
-    let look = OverviewRequest::Node(HostName::new(host).unwrap());
-    let Ok(Reply::Overview(OverviewReply::Node(view))) = b.ask(Request::Overview(look)).0 else { panic!("no node") };
+    let overview = OverviewRequest::Node(HostName::new(host).unwrap());
+    let Ok(Reply::Overview(OverviewReply::Node(view))) = b.ask(Request::Overview(overview)).0 else {
+        panic!("no node")
+    };
     *view
 }
 
@@ -57,7 +61,7 @@ fn failed(b: &mut Bench, session: SessionId, task: crate::ids::TaskId, line: &st
         tails: vec![Tail { script: "10-mount".into(), text: format!("secret\n{line}\n") }],
         ..Ended::bare(Outcome::Failed { why: Failure::Exit(7) }, b.now.wall_ms)
     };
-    b.says(session, FromAgent::Finished { task, ended: Box::new(ended) });
+    b.receives(session, FromAgent::Finished { task, ended: Box::new(ended) });
 }
 
 #[test]
@@ -67,11 +71,11 @@ fn a_node_is_what_matters_most_about_it() {
     b.ask(finish("j", None)).0.unwrap();
     b.ask(add("k", "n[4-5]", Terms::default())).0.unwrap();
     b.run("prolog", "k", "n[4-5]");
-    b.says(n[4], finished(task("prolog", "k", 0), Outcome::Ok));
-    b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
-    b.says(n[2], FromAgent::Accepted { task: task("epilog", "j", 2), limit_ms: None });
+    b.receives(n[4], finished(task("prolog", "k", 0), Outcome::Ok));
+    b.receives(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
+    b.receives(n[2], FromAgent::Accepted { task: task("epilog", "j", 2), limit_ms: None });
     let phase = Phase::Overdue { script: "20-x".into(), limit_ms: 5, doing: String::new() };
-    b.says(n[2], FromAgent::PhaseChanged { task: task("epilog", "j", 2), phase, age_ms: 1 });
+    b.receives(n[2], FromAgent::PhaseChanged { task: task("epilog", "j", 2), phase, age_ms: 1 });
     b.ask(Request::Drain { hosts: "n6".parse().unwrap(), reason: "bad dimm".into(), force: false }).0.unwrap();
     b.batch(vec![Input::Closed { session: n[3], why: "gone".into() }]);
 
@@ -105,11 +109,11 @@ fn a_verdict_names_its_script_and_a_timeline_every_action() {
     let (mut b, n) = bench(3, |_| {});
     b.ask(add("j", "n[0-2]", Terms::default())).0.unwrap();
     b.run("prolog", "j", "n[0-2]");
-    b.says(n[0], finished(task("prolog", "j", 0), Outcome::Ok));
+    b.receives(n[0], finished(task("prolog", "j", 0), Outcome::Ok));
     failed(&mut b, n[1], task("prolog", "j", 1), "no such device");
     failed(&mut b, n[2], task("prolog", "j", 2), "no such device");
     b.ask(finish("j", None)).0.unwrap();
-    b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
+    b.receives(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
 
     let view = overview(&mut b);
     let [last] = &view.verdicts[..] else { panic!("{:?}", view.verdicts) };
@@ -161,7 +165,7 @@ fn lists_have_a_bound_and_say_what_is_left_out() {
     }
     for (job, session) in n.iter().enumerate().take(2 * MAX_VERDICTS) {
         b.run("prolog", &format!("j{job}"), &format!("n{job}"));
-        b.says(*session, finished(task("prolog", &format!("j{job}"), 0), Outcome::Ok));
+        b.receives(*session, finished(task("prolog", &format!("j{job}"), 0), Outcome::Ok));
     }
     for job in 0..150 {
         b.run("prolog", &format!("open{job}"), &format!("n{job}"));

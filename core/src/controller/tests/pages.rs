@@ -117,7 +117,7 @@ fn an_edge_sees_the_released_attempts_of_its_list() {
     send(&mut b, None, false, &["j0", "j1", "j2"]).unwrap();
     for (at, job) in ["j0", "j1"].into_iter().enumerate() {
         b.ask(super::release::finish(job, None)).0.unwrap();
-        b.says(n[at], finished(task("epilog", job, 0), Outcome::Ok));
+        b.receives(n[at], finished(task("epilog", job, 0), Outcome::Ok));
     }
     let seen = |b: &mut Bench| {
         let of = AttemptsOf { source: source(), jobs: None, after: None, limit: 9 };

@@ -84,7 +84,7 @@ impl Bench {
 
     /// Ends a task with `ok`.
     pub(super) fn ends(&mut self, session: SessionId, of: TaskId) -> Vec<Effect> {
-        self.says(session, finished(of, Outcome::Ok))
+        self.receives(session, finished(of, Outcome::Ok))
     }
 }
 
@@ -147,7 +147,8 @@ fn two_nodes_foreign_commits_are_evidence_and_one_is_refused() {
         let mut welcomed = Vec::new();
         for node in foreign {
             let session = b.session();
-            let effects = b.says(session, accepted_epoch(&format!("n{node}"), session.0, commit(1, 7, 10_000), vec![]));
+            let effects =
+                b.receives(session, accepted_epoch(&format!("n{node}"), session.0, commit(1, 7, 10_000), vec![]));
             let is_welcome = |e: &Effect| matches!(e, Effect::Send { message: ToAgent::Welcome { .. }, .. });
             welcomed.push(effects.iter().any(is_welcome));
         }
@@ -161,10 +162,10 @@ fn what_is_known_of_other_epochs_is_no_evidence() {
     let (b, _) = with_pending_work();
     let mut b = b.restart_settling();
     let session = b.session();
-    b.says(session, accepted_epoch("n0", session.0, commit(1, 7, 2), vec![]));
+    b.receives(session, accepted_epoch("n0", session.0, commit(1, 7, 2), vec![]));
     let elsewhere = Mark { cluster: ClusterId::from_name("other"), commit: commit(9, 9, 9) };
     let session = b.session();
-    b.says(session, FromAgent::Hello(Hello { newest: Some(elsewhere), ..hello("n1", "b", session.0, vec![]) }));
+    b.receives(session, FromAgent::Hello(Hello { newest: Some(elsewhere), ..hello("n1", "b", session.0, vec![]) }));
     assert!(!b.in_recovery() && b.view().suspects.is_empty());
 }
 
@@ -176,11 +177,11 @@ fn a_restored_process_continues_in_an_epoch_of_its_own() {
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.batch(vec![Input::Closed { session: n[0], why: String::new() }]);
     let session = b.session();
-    let effects = b.says(session, accepted_epoch("n0", session.0, commit(1, 7, 1_000), vec![]));
+    let effects = b.receives(session, accepted_epoch("n0", session.0, commit(1, 7, 1_000), vec![]));
     assert!(effects.iter().any(|e| matches!(e, Effect::Close { session, .. } if *session == n[1])), "{effects:?}");
     assert_eq!((b.in_recovery(), b.m.epoch.number), (true, 2));
     let session = b.session();
-    let effects = b.says(session, accepted_epoch("n0", session.0, commit(1, 7, 1_000), vec![]));
+    let effects = b.receives(session, accepted_epoch("n0", session.0, commit(1, 7, 1_000), vec![]));
     assert!(matches!(effects[0], Effect::Send { message: ToAgent::Welcome { .. }, .. }), "{effects:?}");
 }
 
@@ -193,7 +194,7 @@ fn a_rival_is_not_welcomed_before_a_take_over() {
     let mut b = b.restart();
     let welcomed = |b: &mut Bench, host: &str, of: Commit| {
         let session = b.session();
-        let effects = b.says(session, accepted_epoch(host, session.0, of, vec![]));
+        let effects = b.receives(session, accepted_epoch(host, session.0, of, vec![]));
         effects.iter().any(|effect| matches!(effect, Effect::Send { message: ToAgent::Welcome { .. }, .. }))
     };
     let rivals = [commit(2, 99, 3), commit(9, 9, 9)];
@@ -210,14 +211,14 @@ fn a_rival_is_not_welcomed_before_a_take_over() {
 fn a_take_over_is_a_generation() {
     let (mut b, n) = bench(1, |_| {});
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
-    b.says(n[0], FromAgent::EpochRefused { seen: Epoch { number: 40, nonce: 1 } });
+    b.receives(n[0], FromAgent::EpochRefused { seen: Epoch { number: 40, nonce: 1 } });
     assert_eq!(b.view().accepted_epoch, Some(40));
     b.ask(Request::Recover { take_over: true }).0.unwrap();
     assert!(b.in_recovery() && b.view().accepted_epoch.is_none());
     // Nodes come with commits of the lost epoch: these are known to be lost, and found no other generation.
     for epoch in [40, 1] {
         let session = b.session();
-        b.says(session, accepted_epoch("n0", session.0, commit(epoch, 1, 5), vec![]));
+        b.receives(session, accepted_epoch("n0", session.0, commit(epoch, 1, 5), vec![]));
     }
     b.grace();
     assert_eq!(b.m.epoch.number, 41);
@@ -231,8 +232,8 @@ fn one_command_forgets_all_that_a_host_reported() {
     b.up("n1", "b", vec![held("prolog", "one", 0, live())]);
     let attacker = b.session();
     let reported = (0..400).map(|n| held("prolog", &format!("x{n}"), 0, live())).collect();
-    b.says(attacker, FromAgent::Hello(hello("n0", "b", 1 << 39, reported)));
-    b.says(attacker, FromAgent::EpochRefused { seen: Epoch { number: 99, nonce: 0 } });
+    b.receives(attacker, FromAgent::Hello(hello("n0", "b", 1 << 39, reported)));
+    b.receives(attacker, FromAgent::EpochRefused { seen: Epoch { number: 99, nonce: 0 } });
     assert_eq!((b.drained().len(), b.unknown_tasks(), b.view().accepted_epoch), (2, 401, Some(99)));
     assert_eq!(starts(&b.run("prolog", "j", "n0")), []);
     let (reply, effects) = b.ask(forget("n0"));
@@ -242,7 +243,7 @@ fn one_command_forgets_all_that_a_host_reported() {
     assert_eq!(b.drained(), [("n1", false)]);
     // The true agent is welcome and reports anew; its jobs begin.
     let own = b.session();
-    let effects = b.says(own, FromAgent::Hello(hello("n0", "b", 5, vec![])));
+    let effects = b.receives(own, FromAgent::Hello(hello("n0", "b", 5, vec![])));
     assert_eq!(starts(&effects), [(own, 0)], "{effects:?}");
     assert!(matches!(b.ask(forget("n9")).0, Err(Refusal::NoSuchNode(_))));
 }

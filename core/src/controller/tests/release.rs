@@ -59,7 +59,7 @@ fn releases(b: &Bench) -> Vec<(String, bool)> {
 }
 
 fn done(b: &mut Bench, sessions: &[SessionId], action: &str, rank: u32, outcome: Outcome) -> Vec<Effect> {
-    b.says(sessions[rank as usize], finished(task(action, "j", rank), outcome))
+    b.receives(sessions[rank as usize], finished(task(action, "j", rank), outcome))
 }
 
 fn released(ranks: &str, last: bool) -> (String, bool) {
@@ -197,7 +197,7 @@ fn fragments_are_cut_from_r_and_add_up_to_it() {
     b.ask(add("j", "", Terms { r: Some(Box::new(r.clone())), ..Terms::default() })).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
     for (rank, session) in [(21, n[2]), (19, n[0]), (22, n[3]), (20, n[1])] {
-        b.says(session, finished(task("epilog", "j", rank), Outcome::Ok));
+        b.receives(session, finished(task("epilog", "j", rank), Outcome::Ok));
     }
     let fragments: Vec<ResourceSet> =
         contexts(&b, "release").iter().map(|c| serde_json::from_value(c["R"].clone()).unwrap()).collect();
@@ -213,8 +213,8 @@ fn an_epilog_never_runs_beside_its_prolog() {
     let (mut b, n) = bench(2, |s| s.timeouts = BTreeMap::new());
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     b.run("prolog", "j", "n[0-1]");
-    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
-    b.says(n[1], FromAgent::Accepted { task: task("prolog", "j", 1), limit_ms: None });
+    b.receives(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
+    b.receives(n[1], FromAgent::Accepted { task: task("prolog", "j", 1), limit_ms: None });
     let (_, effects) = b.ask(Request::JobCancel { job: job("j"), attempt: None, why: "user".into() });
     assert_eq!(starts(&effects), []);
     assert_eq!(effects.iter().filter(|e| matches!(e, Effect::Send { message: ToAgent::Cancel { .. }, .. })).count(), 2);
@@ -224,7 +224,7 @@ fn an_epilog_never_runs_beside_its_prolog() {
     b.pass(10_000_000);
     let (n0, effects) = b.up("n0", "b", vec![held("prolog", "j", 0, live())]);
     assert_eq!(starts(&effects), []);
-    let effects = b.says(n0, finished(task("prolog", "j", 0), Outcome::Cancelled { status: None }));
+    let effects = b.receives(n0, finished(task("prolog", "j", 0), Outcome::Cancelled { status: None }));
     assert_eq!(starts(&effects), [(n0, 0)]);
     // The epilog's own start-grace counts from here.
     b.pass(59_000);
@@ -290,7 +290,7 @@ fn an_idle_job_that_a_client_will_finish_is_not_pruned() {
     b.ask(finish("j", None)).0.unwrap();
     let mut b = b.restart();
     let (n0, _) = b.up("n0", "b", vec![]);
-    b.says(n0, finished(task("epilog", "j", 0), Outcome::Ok));
+    b.receives(n0, finished(task("epilog", "j", 0), Outcome::Ok));
     assert_eq!(releases(&b), [released("0", true)]);
     b.pass(40 * 86_400_000);
     assert_eq!(b.store.attempts, []);

@@ -19,7 +19,7 @@ fn kept(b: &Bench) -> Vec<String> {
 /// Ends the action `name` of a job on n0 with this outcome.
 fn ended(b: &mut Bench, n: &[SessionId], job: &str, attempt: u64, name: &str, outcome: Outcome) {
     let task = TaskId { action: id(name, job, attempt), rank: Rank(0) };
-    b.says(n[0], finished(task, outcome));
+    b.receives(n[0], finished(task, outcome));
 }
 
 /// Adds and finishes a job on n0; its epilog ends with this outcome.
@@ -185,7 +185,7 @@ fn a_late_milestone_of_a_forgotten_attempt_leaves_nothing() {
 fn what_is_pending_for_a_release_hook_stays_when_it_is_taken_out() {
     let (mut b, n) = at(1_000, |settings| settings.release_hook = true);
     b.run("epilog", "j", "n0");
-    b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
+    b.receives(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
     b.ask(super::release::finish("j", None)).0.unwrap();
     let pending = |b: &Bench| b.store.outbox.iter().filter(|entry| entry.reader == Reader::ReleaseHook).count();
     assert_eq!(pending(&b), 1);

@@ -29,7 +29,7 @@ fn record_bytes(count: u32) -> usize {
     bench.ask(finish).0.unwrap();
     let at = |rank: u32| (sessions[rank as usize], task("epilog", "f2", rank));
     for (session, task) in scattered(count).map(at) {
-        bench.says(session, FromAgent::Accepted { task, limit_ms: None });
+        bench.receives(session, FromAgent::Accepted { task, limit_ms: None });
     }
     let mut bytes = 0;
     for (session, task) in scattered(count).map(at) {
@@ -55,7 +55,7 @@ fn a_restart_between_two_completions_loses_nothing_of_them() {
     let sessions: Vec<SessionId> = (0..64).map(|n| bench.up(&format!("n{n}"), "b1", vec![]).0).collect();
     bench.run("prolog", "f2", "n[0-63]");
     for rank in scattered(64).step_by(2) {
-        bench.says(sessions[rank as usize], finished(task("prolog", "f2", rank), Outcome::Ok));
+        bench.receives(sessions[rank as usize], finished(task("prolog", "f2", rank), Outcome::Ok));
     }
     let before = bench.action("prolog", "f2", 0).clone();
     let bench = bench.restart();

@@ -20,7 +20,7 @@ fn the_redial_window_follows_the_measured_rate() {
     b.batch(vec![Input::Settings(Settings { redial_per_second: 2, ..settings() })]);
     let window_ms = |b: &mut Bench, host: &str| {
         let session = b.session();
-        match b.says(session, FromAgent::Hello(hello(host, "b", 1, vec![]))).into_iter().next() {
+        match b.receives(session, FromAgent::Hello(hello(host, "b", 1, vec![]))).into_iter().next() {
             Some(Effect::Send { message: ToAgent::Welcome { redial_window_ms, .. }, .. }) => redial_window_ms,
             other => panic!("{other:?}"),
         }
@@ -55,14 +55,14 @@ fn a_newer_session_of_one_agent_replaces_the_older() {
     b.run("prolog", "j", "n0");
     let new = b.session();
     let t = task("prolog", "j", 0);
-    let effects = b.says(new, FromAgent::Hello(hello("n0", "b", 9, vec![held("prolog", "j", 0, live())])));
+    let effects = b.receives(new, FromAgent::Hello(hello("n0", "b", 9, vec![held("prolog", "j", 0, live())])));
     assert!(matches!(&effects[..], [Effect::Close { session, .. }, Effect::Send { session: to, .. }]
             if *session == old && *to == new));
-    assert_eq!(b.says(old, finished(t, exit(1))), []);
-    assert_eq!(b.says(new, finished(t, Outcome::Ok)), [ack(new, t), Effect::OutboxGrew]);
+    assert_eq!(b.receives(old, finished(t, exit(1))), []);
+    assert_eq!(b.receives(new, finished(t, Outcome::Ok)), [ack(new, t), Effect::OutboxGrew]);
     // The controller refuses an older Hello that arrives late.
     let late = b.session();
-    let effects = b.says(late, FromAgent::Hello(hello("n0", "b", 3, vec![])));
+    let effects = b.receives(late, FromAgent::Hello(hello("n0", "b", 3, vec![])));
     assert!(is_turned_away(&effects, late), "{effects:?}");
     let replaced =
         "n0: its session from 10.0.0.9:5001 was replaced by a newer one from the same address, 10.0.0.9:5002";
@@ -75,29 +75,29 @@ fn a_newer_session_of_one_agent_replaces_the_older() {
 fn a_hello_older_than_the_last_session_is_ignored() {
     let mut b = Bench::new();
     let s = b.session();
-    b.says(s, FromAgent::Hello(hello("n0", "b", 5_887, vec![])));
+    b.receives(s, FromAgent::Hello(hello("n0", "b", 5_887, vec![])));
     b.run("prolog", "j", "n0");
     let t = task("prolog", "j", 0);
-    b.says(s, FromAgent::Accepted { task: t, limit_ms: None });
+    b.receives(s, FromAgent::Accepted { task: t, limit_ms: None });
     b.batch(vec![Input::Closed { session: s, why: String::new() }]);
     let late = b.session();
-    let effects = b.says(late, FromAgent::Hello(hello("n0", "b", 5_152, vec![])));
+    let effects = b.receives(late, FromAgent::Hello(hello("n0", "b", 5_152, vec![])));
     assert!(is_turned_away(&effects, late), "{effects:?}");
     assert!(b.store.actions[0].accepted.contains(0), "{:?}", b.store.actions);
     // Another boot begins its own session numbers.
     let next = b.session();
-    let effects = b.says(next, FromAgent::Hello(hello("n0", "b2", 17, vec![])));
+    let effects = b.receives(next, FromAgent::Hello(hello("n0", "b2", 17, vec![])));
     assert!(matches!(&effects[0], Effect::Send { message: ToAgent::Welcome { .. }, .. }), "{effects:?}");
     // The new boot ends the old boot: a late Hello of the old boot is refused.
     b.batch(vec![Input::Closed { session: next, why: String::new() }]);
     let late = b.session();
-    let effects = b.says(late, FromAgent::Hello(hello("n0", "b", 9_000, vec![])));
+    let effects = b.receives(late, FromAgent::Hello(hello("n0", "b", 9_000, vec![])));
     assert!(is_turned_away(&effects, late), "{effects:?}");
     assert_eq!(b.store.nodes[0].boot.as_str(), "b2");
     // Boot ids order soft reboots, even those that the controller never saw.
     for (boot, wins) in [("b2+2", true), ("b2+1", false), ("b2", false), ("b2+10", true), ("b3", true)] {
         let next = b.session();
-        let effects = b.says(next, FromAgent::Hello(hello("n0", boot, 18, vec![])));
+        let effects = b.receives(next, FromAgent::Hello(hello("n0", boot, 18, vec![])));
         let welcomed = matches!(&effects[0], Effect::Send { message: ToAgent::Welcome { .. }, .. });
         assert_eq!(welcomed, wins, "{boot}: {effects:?}");
         b.batch(vec![Input::Closed { session: next, why: String::new() }]);
@@ -110,7 +110,7 @@ fn rivals() -> (Bench, SessionId, SessionId, u64) {
     let new = b.session();
     let mut clone = hello("n0", "b2", 1, vec![]);
     clone.machine = MachineId::new("another").unwrap();
-    let effects = b.says(new, FromAgent::Hello(clone));
+    let effects = b.receives(new, FromAgent::Hello(clone));
     let [Effect::Send { session, message: ToAgent::Probe { nonce } }] = effects[..] else { panic!("{effects:?}") };
     assert_eq!(session, old);
     (b, old, new, nonce)
@@ -119,7 +119,7 @@ fn rivals() -> (Bench, SessionId, SessionId, u64) {
 #[test]
 fn a_probe_distinguishes_two_machines_of_one_name() {
     let (mut b, old, new, nonce) = rivals();
-    let effects = b.says(old, FromAgent::Probed { nonce });
+    let effects = b.receives(old, FromAgent::Probed { nonce });
     assert!(
         matches!(&effects[..], [Effect::Send { session, message: ToAgent::TurnedAway { .. } }, Effect::Close { .. }]
             if *session == new)
@@ -147,11 +147,11 @@ fn a_dead_session_is_replaced_without_an_answer_or_transport() {
 fn a_rival_of_a_replaced_session_waits_for_the_new_one() {
     let (mut b, old, clone, _) = rivals();
     let back = b.session();
-    b.says(back, FromAgent::Hello(hello("n0", "b", 9, vec![])));
+    b.receives(back, FromAgent::Hello(hello("n0", "b", 9, vec![])));
     let effects = b.batch(vec![Input::Closed { session: old, why: String::new() }]);
     let [Effect::Send { session, message: ToAgent::Probe { nonce } }] = effects[..] else { panic!("{effects:?}") };
     assert_eq!(session, back);
-    let effects = b.says(back, FromAgent::Probed { nonce });
+    let effects = b.receives(back, FromAgent::Probed { nonce });
     assert!(matches!(&effects[..], [Effect::Send { session, .. }, Effect::Close { .. }] if *session == clone));
 }
 
@@ -162,9 +162,9 @@ fn an_agent_that_speaks_for_anothers_task_changes_nothing() {
     let (n1, _) = b.up("n1", "b", vec![]);
     b.run("prolog", "j", "n[0-1]");
     let others = task("prolog", "j", 0);
-    assert_eq!(b.says(n1, FromAgent::Accepted { task: others, limit_ms: None }), []);
+    assert_eq!(b.receives(n1, FromAgent::Accepted { task: others, limit_ms: None }), []);
     // The controller acknowledges the report, so that the agent stops repeating it, and ignores the outcome.
-    assert_eq!(b.says(n1, finished(others, Outcome::Ok)), [ack(n1, others)]);
+    assert_eq!(b.receives(n1, finished(others, Outcome::Ok)), [ack(n1, others)]);
     assert_eq!(b.action("prolog", "j", 0).sent.to_string(), "0-1");
 }
 
@@ -172,11 +172,11 @@ fn an_agent_that_speaks_for_anothers_task_changes_nothing() {
 fn hello_may_come_in_pages_and_nothing_before_it_counts() {
     let mut b = Bench::new();
     let s = b.session();
-    assert_eq!(b.says(s, FromAgent::Probed { nonce: 1 }), []);
+    assert_eq!(b.receives(s, FromAgent::Probed { nonce: 1 }), []);
     let mut page = hello("n0", "b", 1, vec![held("epilog", "j", 0, live())]);
     page.more = true;
-    assert_eq!(b.says(s, FromAgent::Hello(page)), []);
-    b.says(s, FromAgent::Hello(hello("n0", "b", 1, vec![held("epilog", "k", 0, live())])));
+    assert_eq!(b.receives(s, FromAgent::Hello(page)), []);
+    b.receives(s, FromAgent::Hello(hello("n0", "b", 1, vec![held("epilog", "k", 0, live())])));
     assert_eq!(b.m.nodes.get("n0").unwrap().unsettled.unknown.len(), 2);
 }
 
@@ -192,12 +192,12 @@ fn a_hello_of_more_tasks_than_a_node_can_hold_ends_its_session() {
         };
         let mut b = Bench::new();
         let s = b.session();
-        assert_eq!(b.says(s, page(most, true)), []);
-        let effects = b.says(s, page(1, true));
+        assert_eq!(b.receives(s, page(most, true)), []);
+        let effects = b.receives(s, page(1, true));
         assert!(is_turned_away(&effects, s), "{effects:?}");
         assert!(b.notes.iter().any(|note| note.contains("more tasks than a node can hold")), "{:?}", b.notes);
         // The session is over: its last page creates no node.
-        assert_eq!(b.says(s, page(0, false)), []);
+        assert_eq!(b.receives(s, page(0, false)), []);
         assert!(b.store.nodes.is_empty() && b.store.actions.is_empty());
     }
 }
@@ -225,7 +225,7 @@ fn an_attacker_takes_no_place_unseen_and_keeps_nobody_out() {
         panic!("{effects:?}")
     };
     assert_eq!(asked, agent);
-    let effects = b.says(agent, FromAgent::Probed { nonce });
+    let effects = b.receives(agent, FromAgent::Probed { nonce });
     assert!(is_turned_away(&effects, session), "{effects:?}");
     let row = |b: &mut Bench| {
         let (Ok(Reply::Nodes { nodes, .. }), _) = b.ask(Request::Nodes { targets: None, after: None }) else {
@@ -248,7 +248,7 @@ fn an_attacker_takes_no_place_unseen_and_keeps_nobody_out() {
             panic!("{effects:?}")
         };
         assert_eq!(asked, session);
-        let effects = b.says(session, FromAgent::Probed { nonce });
+        let effects = b.receives(session, FromAgent::Probed { nonce });
         assert!(is_turned_away(&effects, back), "{effects:?}");
         // After the thief has gone, its session number keeps the true agent out for a minute at most.
         b.batch(vec![Input::Closed { session, why: String::new() }]);
@@ -276,15 +276,15 @@ fn a_hello_from_before_a_containers_restart_is_old() {
     ] {
         let mut b = Bench::new();
         let session = b.session();
-        b.says(session, FromAgent::Hello(hello("n0", "kernel-r2", 40, vec![])));
+        b.receives(session, FromAgent::Hello(hello("n0", "kernel-r2", 40, vec![])));
         b.batch(vec![Input::Closed { session, why: String::new() }]);
         let late = b.session();
-        let effects = b.says(late, FromAgent::Hello(hello("n0", boot, link, vec![])));
+        let effects = b.receives(late, FromAgent::Hello(hello("n0", boot, link, vec![])));
         assert_eq!(is_turned_away(&effects, late), is_old, "{boot} {link}: {effects:?}");
         if boot == "kernel-r4" {
             b.pass(60_000);
             let late = b.session();
-            let effects = b.says(late, FromAgent::Hello(hello("n0", boot, link, vec![])));
+            let effects = b.receives(late, FromAgent::Hello(hello("n0", boot, link, vec![])));
             assert!(!is_turned_away(&effects, late), "{effects:?}");
         }
     }
@@ -294,11 +294,11 @@ fn a_hello_from_before_a_containers_restart_is_old() {
 fn an_outgrown_controller_says_so_and_can_take_over() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
-    b.says(n0, FromAgent::EpochRefused { seen: Epoch { number: 41, nonce: 3 } });
+    b.receives(n0, FromAgent::EpochRefused { seen: Epoch { number: 41, nonce: 3 } });
     let (Ok(Reply::Status(status)), _) = b.ask(Request::Status {}) else { panic!() };
     assert!(status.notes[0].contains("take-over"), "{:?}", status.notes);
     let (reply, effects) = b.ask(Request::Recover { take_over: true });
-    assert_eq!(reply, Ok(Reply::TookOver { epoch: 42 }));
+    assert_eq!(reply, Ok(Reply::TakenOver { epoch: 42 }));
     assert!(matches!(&effects[..], [Effect::Close { session, .. }] if *session == n0));
     assert_eq!(b.store.history.newest().unwrap().epoch.number, 42);
 }

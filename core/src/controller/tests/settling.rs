@@ -34,13 +34,13 @@ fn a_completion_is_reported_once_and_its_verdict_is_a_notice() {
     let (n1, _) = b.up("n1", "b", vec![]);
     b.run("prolog", "j", "n[0-1]");
     let t0 = task("prolog", "j", 0);
-    assert_eq!(b.says(n0, FromAgent::Accepted { task: t0, limit_ms: None }), []);
-    assert_eq!(b.says(n0, finished(t0, Outcome::Ok)), [ack(n0, t0)]);
+    assert_eq!(b.receives(n0, FromAgent::Accepted { task: t0, limit_ms: None }), []);
+    assert_eq!(b.receives(n0, finished(t0, Outcome::Ok)), [ack(n0, t0)]);
     // The agent repeats the end after a lost acknowledgement: acknowledged again, logged once.
-    assert_eq!(b.says(n0, finished(t0, Outcome::Ok)), [ack(n0, t0)]);
+    assert_eq!(b.receives(n0, finished(t0, Outcome::Ok)), [ack(n0, t0)]);
     assert_eq!(b.reported("j"), ["attempt", "action-start", "finish"]);
     let t1 = task("prolog", "j", 1);
-    let effects = b.says(n1, finished(t1, exit(3)));
+    let effects = b.receives(n1, finished(t1, exit(3)));
     assert_eq!(effects, [ack(n1, t1), Effect::OutboxGrew]);
     assert_eq!(b.reported("j"), ["attempt", "action-start", "finish", "drain", "finish", "verdict"]);
     let row = b.action("prolog", "j", 0);
@@ -75,7 +75,7 @@ fn settle(accepted: bool, boot: &str, state: Option<HeldState>) -> (Vec<Effect>,
     let (n0, _) = b.up("n0", "b1", vec![]);
     b.run("prolog", "j", "n0");
     if accepted {
-        b.says(n0, FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
+        b.receives(n0, FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
     }
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     let held = state.map(|s| held("prolog", "j", 0, s)).into_iter().collect();
@@ -121,7 +121,7 @@ fn a_new_boot_undoes_a_prolog_before_its_verdict_and_no_epilog() {
         let (n0, _) = b.up("n0", "b1", vec![]);
         b.up("n1", "b1", vec![]);
         b.run(action, "j", "n[0-1]");
-        b.says(n0, finished(task(action, "j", 0), Outcome::Ok));
+        b.receives(n0, finished(task(action, "j", 0), Outcome::Ok));
         b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
         b.up("n0", "b2", vec![]);
         assert_eq!(b.action(action, "j", 0).ok.is_empty(), lost, "{action}");
@@ -135,7 +135,7 @@ fn a_new_boot_undoes_a_prolog_before_its_verdict_and_no_epilog() {
         b.ask(add("j", "n[0-1]", terms)).0.unwrap();
         b.run("prolog", "j", "n[0-1]");
         let t = task("prolog", "j", 0);
-        b.says(n0, finished(t, Outcome::Tolerable));
+        b.receives(n0, finished(t, Outcome::Tolerable));
         b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
         b.up("n0", "b2", vec![]);
         assert_eq!(b.outcome(t) == (Outcome::Lost { why: Loss::Rebooted }), !shrink);
@@ -152,14 +152,14 @@ fn a_new_boot_undoes_a_prolog_before_its_verdict_and_no_epilog() {
             b.up("n1", "b1", vec![]);
             b.run("prolog", "j", "n[0-1]");
             let t = task("prolog", "j", 0);
-            b.says(n0, FromAgent::Accepted { task: t, limit_ms: None });
+            b.receives(n0, FromAgent::Accepted { task: t, limit_ms: None });
             if reported {
-                b.says(n0, finished(t, Outcome::Ok));
+                b.receives(n0, finished(t, Outcome::Ok));
             }
             b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
             let (n0, _) = b.up("n0", "b1+1", vec![held("prolog", "j", 0, state.clone())]);
             if state == HeldState::Ended {
-                b.says(n0, finished(t, Outcome::Ok));
+                b.receives(n0, finished(t, Outcome::Ok));
             }
             assert_eq!(b.outcome(t), Outcome::Lost { why: Loss::Rebooted }, "reported before:  {reported}, {state:?}");
         }
@@ -169,7 +169,7 @@ fn a_new_boot_undoes_a_prolog_before_its_verdict_and_no_epilog() {
     let (n0, _) = b.up("n0", "b1", vec![]);
     b.up("n1", "b1", vec![]);
     b.run("prolog", "j", "n[0-1]");
-    b.says(n0, finished(task("prolog", "j", 0), Outcome::Tolerable));
+    b.receives(n0, finished(task("prolog", "j", 0), Outcome::Tolerable));
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     let state = HeldState::Tombstone { outcome: Outcome::Tolerable, past_ms: 0, reboot: Reboot::Since };
     b.up("n0", "b1+1", vec![held("prolog", "j", 0, state)]);
@@ -180,7 +180,7 @@ fn a_new_boot_undoes_a_prolog_before_its_verdict_and_no_epilog() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b1", vec![]);
     b.run("prolog", "j", "n0");
-    b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok));
+    b.receives(n0, finished(task("prolog", "j", 0), Outcome::Ok));
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     let (_, effects) = b.up("n0", "b2", vec![]);
     assert_eq!((effects, b.action("prolog", "j", 0).ok.to_string()), (vec![], "0".into()));
@@ -212,13 +212,13 @@ fn an_ended_task_is_fenced_before_its_begin_and_late_after_it() {
     let runs = HeldState::Live { phase, age_ms: 10 };
     let (n0, effects) = b.up_again("n0", vec![held("prolog", "j", 0, runs)]);
     assert_eq!(effects, []);
-    assert_eq!(b.says(n0, finished(t, exit(4))), [ack(n0, t)]);
+    assert_eq!(b.receives(n0, finished(t, exit(4))), [ack(n0, t)]);
     assert_eq!(b.outcome(t), Outcome::Lost { why: Loss::Offline });
     assert_eq!(b.store.ranks[0].late[0].outcome, exit(4));
     let reported = b.reported("j");
     assert_eq!(reported[reported.len() - 2..], ["late", "drain"]);
     // The end is reported twice and recorded once.
-    b.says(n0, finished(t, exit(4)));
+    b.receives(n0, finished(t, exit(4)));
     assert_eq!(b.store.ranks[0].late.len(), 1);
 }
 
@@ -248,7 +248,7 @@ fn what_was_given_up_as_lost_and_is_alive_drains_its_node_again() {
         let (n0, _) = b.up_again("n0", comes(if by_hello { running() } else { Phase::Starting }));
         if !by_hello {
             assert_eq!(drained(&b), None, "it has not begun");
-            b.says(n0, FromAgent::PhaseChanged { task: t, phase: running(), age_ms: 10 });
+            b.receives(n0, FromAgent::PhaseChanged { task: t, phase: running(), age_ms: 10 });
         }
         assert_eq!(drained(&b), epochs);
         // The operator who lifts the drain now has seen the live task, also for the next controller.
@@ -259,7 +259,7 @@ fn what_was_given_up_as_lost_and_is_alive_drains_its_node_again() {
         assert_eq!(drained(&b), None);
         // A reboot ends a script, but does not undo its failure.
         let (n0, _) = b.up_again("n0", vec![]);
-        b.says(n0, finished(t, exit(4)));
+        b.receives(n0, finished(t, exit(4)));
         assert_eq!(drained(&b).as_deref(), Some("prolog: failed (exit 4) (job j attempt 0)"));
     }
 }
@@ -282,7 +282,7 @@ fn a_lost_task_that_failed_drains_its_node_again() {
         b.pass(60_000);
         b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
         let (n0, _) = b.up_again("n0", vec![held("prolog", "j", 0, HeldState::Ended)]);
-        b.says(n0, finished(t, outcome));
+        b.receives(n0, finished(t, outcome));
         assert_eq!(b.store.drains.first().map(|drain| drain.reason.as_str()), drained);
     }
 }
@@ -291,7 +291,7 @@ impl Bench {
     /// Opens a newer session of the same agent on `host`, whose node holds the tasks `held`.
     fn up_again(&mut self, host: &str, held: Vec<Held>) -> (SessionId, Vec<Effect>) {
         let session = self.session();
-        let effects = self.says(session, FromAgent::Hello(hello(host, "b1", session.0, held)));
+        let effects = self.receives(session, FromAgent::Hello(hello(host, "b1", session.0, held)));
         (
             session,
             effects
@@ -308,11 +308,11 @@ fn a_milestone_reported_twice_is_one_event() {
     let (n0, _) = b.up("n0", "b", vec![]);
     b.run("epilog", "j", "n0");
     let t = task("epilog", "j", 0);
-    b.says(n0, FromAgent::Accepted { task: t, limit_ms: None });
-    b.says(n0, FromAgent::Milestone { task: t, name: "data-out".into() });
+    b.receives(n0, FromAgent::Accepted { task: t, limit_ms: None });
+    b.receives(n0, FromAgent::Milestone { task: t, name: "data-out".into() });
     let mut end = ended(Outcome::Ok);
     end.milestones.push("data-out".into());
-    b.says(n0, FromAgent::Finished { task: t, ended: Box::new(end) });
+    b.receives(n0, FromAgent::Finished { task: t, ended: Box::new(end) });
     assert_eq!(b.reported("j"), ["attempt", "action-start", "milestone", "milestone", "finish", "verdict"]);
 }
 
@@ -337,7 +337,7 @@ fn a_node_of_an_earlier_use_of_a_job_id_is_not_locked_out() {
     away(&mut b, n0);
     let (n0, effects) = b.up("n0", "b", vec![reported(live())]);
     assert_eq!(effects, []);
-    assert_eq!(b.says(n0, finished(t, Outcome::Ok)), [ack(n0, t)]);
+    assert_eq!(b.receives(n0, finished(t, Outcome::Ok)), [ack(n0, t)]);
     assert_eq!((b.action("epilog", "j", 0).sent.to_string(), b.action("epilog", "j", 0).verdict), ("0".into(), None));
     away(&mut b, n0);
     let (_, effects) = b.up("n0", "b", vec![reported(HeldState::Unclaimed)]);
@@ -384,8 +384,8 @@ fn an_empty_store_gives_nodes_time_before_they_are_unknown() {
     assert_eq!(starts(&effects), [], "it runs");
     let (n1, effects) = b.up("n1", "b", vec![]);
     assert_eq!(starts(&effects), [(n1, 1)]);
-    assert_eq!(b.says(n0, finished(t0, exit(3))), [ack(n0, t0)]);
-    b.says(n1, finished(t1, Outcome::Ok));
+    assert_eq!(b.receives(n0, finished(t0, exit(3))), [ack(n0, t0)]);
+    b.receives(n1, finished(t1, Outcome::Ok));
     assert_eq!(b.action("prolog", "j", 0).waiting.to_string(), "2");
     b.pass(60_000);
     assert_eq!(b.outcome(ghost), Outcome::Lost { why: Loss::UnknownNode });

@@ -29,14 +29,14 @@ fn drain(hosts: &str, reason: &str) -> Request {
 }
 
 #[test]
-fn why_a_node_is_not_free_is_said_of_each_node_that_is_not() {
+fn why_a_node_is_not_free_is_shown_for_each_node_that_is_not() {
     let (mut b, n) = bench(4, |_| {});
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
-    b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
-    b.says(n[1], FromAgent::Accepted { task: task("epilog", "j", 1), limit_ms: None });
+    b.receives(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
+    b.receives(n[1], FromAgent::Accepted { task: task("epilog", "j", 1), limit_ms: None });
     let phase = Phase::Running { script: "20-x".into(), index: 1, of: 1, progress: None };
-    b.says(n[1], FromAgent::PhaseChanged { task: task("epilog", "j", 1), phase, age_ms: 1 });
+    b.receives(n[1], FromAgent::PhaseChanged { task: task("epilog", "j", 1), phase, age_ms: 1 });
     b.ask(drain("n2", "bad dimm")).0.unwrap();
     b.batch(vec![Input::Closed { session: n[3], why: "gone".into() }]);
 
@@ -56,7 +56,7 @@ fn why_a_node_is_not_free_is_said_of_each_node_that_is_not() {
     assert_eq!((view.nodes, view.online, view.drained, view.held), (4, 3, 1, 2));
 
     // When the last epilog has ended, no action holds the ranks.
-    b.says(n[1], finished(task("epilog", "j", 1), Outcome::Ok));
+    b.receives(n[1], finished(task("epilog", "j", 1), Outcome::Ok));
     b.ask(Request::Undrain { hosts: "n2".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
     let view = status(&mut b);
     assert_eq!((view.drained, view.held, nodes(&mut b)[..3].contains(&(false, true))), (0, 0, false));
@@ -67,9 +67,9 @@ fn why_a_node_is_not_free_is_said_of_each_node_that_is_not() {
 fn a_job_holds_its_nodes_and_a_stuck_script_is_the_next_step() {
     let (mut b, n) = bench(1, |_| {});
     b.run("prolog", "j", "n0");
-    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
+    b.receives(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
     let phase = Phase::Overdue { script: "10-a".into(), limit_ms: 5, doing: String::new() };
-    b.says(n[0], FromAgent::PhaseChanged { task: task("prolog", "j", 0), phase, age_ms: 1 });
+    b.receives(n[0], FromAgent::PhaseChanged { task: task("prolog", "j", 0), phase, age_ms: 1 });
     let view = why(&mut b, "n0");
     assert!(view.node.drain.is_some() && view.next.is_empty() && view.open.len() == 1);
     assert_eq!(view.held[0].why, "a job that perilog run has made; to release it: perilog job finish j");
@@ -80,11 +80,11 @@ fn a_job_holds_its_nodes_and_a_stuck_script_is_the_next_step() {
 fn a_script_that_sigkill_did_not_end_is_not_to_be_killed_again() {
     let (mut b, n) = bench(1, |_| {});
     b.run("prolog", "j", "n0");
-    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
+    b.receives(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
     let in_vain = format!("{}: 467 D 10-a in percpu_rwsem_wait", crate::task::KILLED_IN_VAIN);
     for (doing, advised) in [("467 D 10-a in percpu_rwsem_wait".to_owned(), true), (in_vain, false)] {
         let phase = Phase::Overdue { script: "10-a".into(), limit_ms: 5, doing };
-        b.says(n[0], FromAgent::PhaseChanged { task: task("prolog", "j", 0), phase, age_ms: 1 });
+        b.receives(n[0], FromAgent::PhaseChanged { task: task("prolog", "j", 0), phase, age_ms: 1 });
         let next = why(&mut b, "n0").open.remove(0).next;
         assert_eq!(next.iter().any(|line| line.contains("perilog kill")), advised, "{next:?}");
         assert!(next.iter().any(|line| line.contains("perilog resolve")), "{next:?}");
@@ -109,7 +109,7 @@ fn a_name_of_the_other_kind_is_pointed_to_its_verb() {
 fn the_journal_has_a_line_for_each_drain_and_its_lifting() {
     let (mut b, n) = bench(3, |_| {});
     b.run("prolog", "j", "n0");
-    b.says(n[0], finished(task("prolog", "j", 0), exit(3)));
+    b.receives(n[0], finished(task("prolog", "j", 0), exit(3)));
     b.ask(drain("n[1-2]", "bad dimm")).0.unwrap();
     b.ask(Request::Undrain { hosts: "n[0-1]".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
     b.ask(Request::Undrain { hosts: "n2".parse().unwrap(), forget: true, notice_id: None }).0.unwrap();
@@ -137,14 +137,14 @@ fn an_ok_that_ran_nothing_says_so_to_everybody_and_for_good() {
     let (mut b, n) = bench(4, |_| {});
     b.ask(add("j", "n[0-3]", Terms::default())).0.unwrap();
     b.run("prolog", "j", "n[0-3]");
-    let says = |b: &mut Bench, rank: u32, ended: Ended| {
+    let report_end = |b: &mut Bench, rank: u32, ended: Ended| {
         let task = task("prolog", "j", rank);
-        b.says(n[rank as usize], FromAgent::Finished { task, ended: Box::new(ended) });
+        b.receives(n[rank as usize], FromAgent::Finished { task, ended: Box::new(ended) });
     };
-    says(&mut b, 0, empty());
-    says(&mut b, 1, Ended { skipped: skipped(), ..empty() });
-    says(&mut b, 2, Ended { skipped: skipped(), ..ended(Outcome::Ok) });
-    says(&mut b, 3, ended(Outcome::Ok));
+    report_end(&mut b, 0, empty());
+    report_end(&mut b, 1, Ended { skipped: skipped(), ..empty() });
+    report_end(&mut b, 2, Ended { skipped: skipped(), ..ended(Outcome::Ok) });
+    report_end(&mut b, 3, ended(Outcome::Ok));
     let results: Vec<String> =
         contexts(&b, "finish").iter().map(|of| of["result"].as_str().unwrap().to_owned()).collect();
     assert_eq!(
@@ -175,7 +175,7 @@ fn an_ok_that_ran_nothing_says_so_to_everybody_and_for_good() {
     // `ps` shows the remark on an epilog that ran no script and waits for others.
     b.ask(finish("j", None)).0.unwrap();
     let (n0, _) = b.up("n0", "b", vec![]);
-    b.says(n0, FromAgent::Finished { task: task("epilog", "j", 0), ended: Box::new(empty()) });
+    b.receives(n0, FromAgent::Finished { task: task("epilog", "j", 0), ended: Box::new(empty()) });
     let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: true }).0 else { panic!("no ps") };
     let held = rows.iter().find(|row| row.state == "held").map(|row| row.why.clone()).unwrap_or_default();
     assert!(held.starts_with("done here (no script ran); released together with n[1-3] ("), "{held}");

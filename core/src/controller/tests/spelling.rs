@@ -13,7 +13,7 @@ fn a_node_has_one_spelling() {
         let mut b = Bench::new();
         let (open, _) = b.up(first, "b", vec![]);
         let session = b.session();
-        let effects = b.says(session, FromAgent::Hello(hello(second, "b", session.0, vec![])));
+        let effects = b.receives(session, FromAgent::Hello(hello(second, "b", session.0, vec![])));
         let expect = format!("this node is {first}, not {second}: host = \"{first}\" in its agent.toml");
         assert!(
             matches!(&effects[..], [Effect::Send { message: ToAgent::TurnedAway { why }, .. }, Effect::Close { .. }]
@@ -57,8 +57,8 @@ fn another_spelling_of_a_host_is_refused_with_the_one_that_was_meant() {
                 Err(Refusal::NoSuchNode(text) | Refusal::Conflict(text)) => text,
                 other => panic!("{request:?}: {other:?}"),
             };
-            let said = text.split_once("; did you mean ").map(|(_, rest)| rest.split_once('?').unwrap().0);
-            assert_eq!(said, meant, "{request:?}: {text}");
+            let suggestion = text.split_once("; did you mean ").map(|(_, rest)| rest.split_once('?').unwrap().0);
+            assert_eq!(suggestion, meant, "{request:?}: {text}");
         }
     }
 }

@@ -19,7 +19,7 @@ fn again(b: &mut Bench, attempt: u64) -> Vec<Effect> {
 }
 
 pub(super) fn end(b: &mut Bench, session: SessionId, task: TaskId, outcome: Outcome) -> Vec<(SessionId, u32)> {
-    starts(&b.says(session, finished(task, outcome)))
+    starts(&b.receives(session, finished(task, outcome)))
 }
 
 /// Returns the action and attempt of each Start among the effects.
@@ -65,7 +65,7 @@ fn the_new_attempt_waits_for_the_epilog_of_a_begun_one() {
     let why = "epilog of attempt 0 has not ended there".to_owned();
     assert_eq!(waits(&mut b), [("prolog of 1".to_owned(), "n[0-1]".to_owned(), why)]);
     // The wait ends host by host, also across a restart.
-    let effects = b.says(n[1], finished(of(0, "epilog", 1), Outcome::Ok));
+    let effects = b.receives(n[1], finished(of(0, "epilog", 1), Outcome::Ok));
     assert_eq!((begun(&effects), starts(&effects)), (named("prolog", "1"), vec![(n[1], 1)]));
     let mut b = b.restart();
     let prolog = b.action("prolog", "j", 1);
@@ -98,9 +98,9 @@ fn advice_names_the_attempt_if_the_default_is_another() {
     let waits = ("prolog".to_owned(), true, "perilog cancel j prolog --ranks 0".to_owned());
     let runs = ("epilog".to_owned(), false, "perilog cancel j epilog --attempt 0 --ranks 0".to_owned());
     assert_eq!(next(&mut b), [runs, waits.clone()]);
-    b.says(n[0], FromAgent::Accepted { task: of(0, "epilog", 0), limit_ms: None });
+    b.receives(n[0], FromAgent::Accepted { task: of(0, "epilog", 0), limit_ms: None });
     let phase = Phase::Overdue { script: "10-umount".into(), limit_ms: 600_000, doing: String::new() };
-    b.says(n[0], FromAgent::PhaseChanged { task: of(0, "epilog", 0), phase, age_ms: 0 });
+    b.receives(n[0], FromAgent::PhaseChanged { task: of(0, "epilog", 0), phase, age_ms: 0 });
     let stuck = "perilog resolve j epilog --attempt 0 --ranks 0 --reason TEXT".to_owned();
     assert_eq!(next(&mut b), [("epilog".to_owned(), false, stuck), waits]);
     // The refusal tells an operator who omits the attempt which attempt has the action.
@@ -133,11 +133,11 @@ fn a_prolog_that_runs_goes_on_and_its_epilog_comes_after_it() {
     for outcome in [Outcome::Ok, exit(3)] {
         let (mut b, n) = bench(1, |_| {});
         b.run("prolog", "j", "n0");
-        b.says(n[0], FromAgent::Accepted { task: of(0, "prolog", 0), limit_ms: None });
+        b.receives(n[0], FromAgent::Accepted { task: of(0, "prolog", 0), limit_ms: None });
         assert_eq!(begun(&again(&mut b, 1)), []);
-        let effects = b.says(n[0], finished(of(0, "prolog", 0), outcome));
+        let effects = b.receives(n[0], finished(of(0, "prolog", 0), outcome));
         assert_eq!(begun(&effects), named("epilog", "0"));
-        let effects = b.says(n[0], finished(of(0, "epilog", 0), Outcome::Ok));
+        let effects = b.receives(n[0], finished(of(0, "epilog", 0), Outcome::Ok));
         assert_eq!(begun(&effects), named("prolog", "1"));
     }
 }
@@ -155,7 +155,7 @@ fn what_was_never_sent_does_not_begin_and_is_not_followed() {
     assert!(!b.store.actions.iter().any(|row| row.id == id("epilog", "j", 1)));
     assert!(b.store.drains.is_empty());
     end(&mut b, n[0], of(0, "prolog", 0), Outcome::Ok);
-    let effects = b.says(n[0], finished(of(0, "epilog", 0), Outcome::Ok));
+    let effects = b.receives(n[0], finished(of(0, "epilog", 0), Outcome::Ok));
     assert_eq!(begun(&effects), named("prolog", "2"));
 }
 
@@ -164,12 +164,12 @@ fn what_was_never_sent_does_not_begin_and_is_not_followed() {
 fn a_waiting_epilog_begins_though_no_action_is_an_after_action() {
     let (mut b, n) = bench(1, |_| {});
     b.run("prolog", "j", "n0");
-    b.says(n[0], FromAgent::Accepted { task: of(0, "prolog", 0), limit_ms: None });
+    b.receives(n[0], FromAgent::Accepted { task: of(0, "prolog", 0), limit_ms: None });
     again(&mut b, 1);
     b.settings.after.clear();
     b.batch(vec![Input::Settings(b.settings.clone()), Input::Closed { session: n[0], why: String::new() }]);
     let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, live())]);
-    let effects = b.says(n0, finished(of(0, "prolog", 0), Outcome::Ok));
+    let effects = b.receives(n0, finished(of(0, "prolog", 0), Outcome::Ok));
     assert_eq!(begun(&effects), named("epilog", "0"));
 }
 
@@ -195,7 +195,7 @@ fn an_epilog_that_was_asked_for_is_the_one() {
         }
         assert_eq!(begun(&again(&mut b, 1)), if ended { named("prolog", "1") } else { vec![] });
         if !ended {
-            let effects = b.says(n[0], finished(of(0, "epilog", 0), Outcome::Ok));
+            let effects = b.receives(n[0], finished(of(0, "epilog", 0), Outcome::Ok));
             assert_eq!(begun(&effects), named("prolog", "1"));
         }
         assert_eq!(released(&b), [("0".to_owned(), "0".to_owned())]);
@@ -228,7 +228,7 @@ fn an_operator_may_settle_or_cancel_what_the_new_one_waits_for() {
     for resolve in [false, true] {
         let (mut b, n) = bench(1, |settings| settings.drain_hook = true);
         b.run("prolog", "j", "n0");
-        b.says(n[0], FromAgent::Accepted { task: of(0, "prolog", 0), limit_ms: None });
+        b.receives(n[0], FromAgent::Accepted { task: of(0, "prolog", 0), limit_ms: None });
         again(&mut b, 1);
         if resolve {
             let request = |action| Request::Resolve { which: which(action), ok: false, reason: "hung".into() };
@@ -244,8 +244,10 @@ fn an_operator_may_settle_or_cancel_what_the_new_one_waits_for() {
             let cancel = |action| Request::Cancel { which: which(action), why: "w".into() };
             b.ask(cancel("epilog")).0.unwrap();
             b.ask(cancel("prolog")).0.unwrap();
-            let effects =
-                b.says(n[0], finished(of(0, "prolog", 0), Outcome::Cancelled { status: Some(ExitStatus::Signal(15)) }));
+            let effects = b.receives(
+                n[0],
+                finished(of(0, "prolog", 0), Outcome::Cancelled { status: Some(ExitStatus::Signal(15)) }),
+            );
             assert_eq!(begun(&effects), named("prolog", "1"));
             // The cancelled epilog did not clean up, so the node is drained.
             assert_eq!(b.store.drains[0].reason, "epilog: cancelled (job j attempt 0)");
@@ -267,7 +269,7 @@ fn a_node_that_is_gone_keeps_nobody_for_ever() {
     b.batch(vec![Input::Closed { session: n[1], why: String::new() }]);
     again(&mut b, 1);
     assert_eq!(end(&mut b, n[0], of(0, "epilog", 0), Outcome::Ok), [(n[0], 0)]);
-    b.says(n[0], FromAgent::Accepted { task: of(1, "prolog", 0), limit_ms: None });
+    b.receives(n[0], FromAgent::Accepted { task: of(1, "prolog", 0), limit_ms: None });
     b.pass(60_000);
     assert_eq!(b.action("epilog", "j", 0).verdict, Some(Verdict::Lost));
     assert_eq!(b.outcome(of(1, "prolog", 1)).as_str(), "lost");
@@ -328,7 +330,7 @@ fn a_service_of_the_older_attempt_is_acknowledged_and_asked_to_stop() {
         assert_eq!(report_and_split(&mut b, report(attempt, failed())).0, "rank 0");
         assert_eq!(b.outcome(of(0, "stage", 0)), Outcome::Cancelled { status: None });
         assert_eq!(b.action("epilog", "j", 0).sent.to_string(), "0");
-        assert_eq!(begun(&b.says(n0, finished(of(0, "epilog", 0), Outcome::Ok))), named("prolog", "1"));
+        assert_eq!(begun(&b.receives(n0, finished(of(0, "epilog", 0), Outcome::Ok))), named("prolog", "1"));
         assert!(b.store.drains.is_empty());
         // No action is open: a service that means the new attempt must start the action first.
         assert!(matches!(b.ask(report(None, ReportKind::Renew)).0, Err(Refusal::NoSuchAction(_))));

@@ -6,7 +6,7 @@ use crate::job::Terms;
 use crate::outcome::{Loss, Verdict};
 use crate::task::Check;
 
-use super::by_hand::confirm;
+use super::operator::confirm;
 use super::release::{add, bench, contexts, finish, job};
 use super::*;
 
@@ -20,7 +20,7 @@ pub(super) fn check(name: &str, message: &str) -> Ended {
 }
 
 pub(super) fn report_end(b: &mut Bench, session: SessionId, task: TaskId, ended: Ended) -> Vec<Effect> {
-    b.says(session, FromAgent::Finished { task, ended: Box::new(ended) })
+    b.receives(session, FromAgent::Finished { task, ended: Box::new(ended) })
 }
 
 /// Runs a prolog of a job with these terms, on one node for each outcome. Returns the bench and the prolog's verdict;
@@ -95,8 +95,8 @@ fn a_job_goes_on_without_a_straggler() {
         b.ask(add("j", "n[0-1]", terms(tolerate))).0.unwrap();
         b.run("prolog", "j", "n[0-1]");
         let t = task("prolog", "j", 1);
-        b.says(n[1], FromAgent::Accepted { task: t, limit_ms: Some(1_000) });
-        b.says(n[1], FromAgent::PhaseChanged { task: t, phase: phase(), age_ms: 1 });
+        b.receives(n[1], FromAgent::Accepted { task: t, limit_ms: Some(1_000) });
+        b.receives(n[1], FromAgent::PhaseChanged { task: t, phase: phase(), age_ms: 1 });
         report_end(&mut b, n[0], task("prolog", "j", 0), ended(Outcome::Ok));
         assert_eq!(b.action("prolog", "j", 0).verdict, None, "the drain is not in force");
         let mut b = b.restart();
@@ -134,9 +134,9 @@ fn the_own_end_of_a_straggler_is_late() {
     b.ask(add("j", "n[0-1]", terms("1"))).0.unwrap();
     b.run("prolog", "j", "n[0-1]");
     let t = task("prolog", "j", 1);
-    b.says(n[1], FromAgent::Accepted { task: t, limit_ms: Some(1_000) });
+    b.receives(n[1], FromAgent::Accepted { task: t, limit_ms: Some(1_000) });
     let phase = Phase::Overdue { script: "10-mount".into(), limit_ms: 1_000, doing: String::new() };
-    b.says(n[1], FromAgent::PhaseChanged { task: t, phase, age_ms: 1 });
+    b.receives(n[1], FromAgent::PhaseChanged { task: t, phase, age_ms: 1 });
     let late = Outcome::Timeout { status: None };
     assert_eq!(b.outcome(t), late, "the rank was given up");
     for _ in 0..2 {
@@ -256,7 +256,7 @@ fn a_dead_node_shares_the_exception_of_failed_checks() {
     b.ask(add("j", "n[0-2]", terms("2"))).0.unwrap();
     b.run("prolog", "j", "n[0-2]");
     for rank in 0..3 {
-        b.says(n[rank as usize], FromAgent::Accepted { task: task("prolog", "j", rank), limit_ms: None });
+        b.receives(n[rank as usize], FromAgent::Accepted { task: task("prolog", "j", rank), limit_ms: None });
     }
     report_end(&mut b, n[0], task("prolog", "j", 0), ended(Outcome::Ok));
     report_end(&mut b, n[2], task("prolog", "j", 2), check("lustre", "mount missing"));
@@ -377,7 +377,7 @@ fn only_faulty_hosts_are_drained_and_reasons_are_kept() {
     let (mut b, n) = bench(4, |_| {});
     b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
     b.run("prolog", "j", "n[0-3]");
-    b.says(n[2], FromAgent::Accepted { task: task("prolog", "j", 2), limit_ms: None });
+    b.receives(n[2], FromAgent::Accepted { task: task("prolog", "j", 2), limit_ms: None });
     b.ask(Request::Cancel { which: which("j", Some("2")), why: "user".into() }).0.unwrap();
     report_end(&mut b, n[2], task("prolog", "j", 2), ended(Outcome::Cancelled { status: None }));
     report_end(&mut b, n[0], task("prolog", "j", 0), ended(exit(2)));
@@ -437,7 +437,7 @@ fn a_limit_that_passed_unreported_drains_the_node_too() {
     let (mut b, n) = bench(1, |_| {});
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
-    b.says(n[0], FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: None });
+    b.receives(n[0], FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: None });
     let phase = || Phase::Overdue { script: "10-umount".into(), limit_ms: 600_000, doing: String::new() };
     let overdue = || vec![held("epilog", "j", 0, HeldState::Live { phase: phase(), age_ms: 5 })];
     let reported = |b: &Bench| contexts(b, "overdue").len();
@@ -455,14 +455,14 @@ fn a_limit_that_passed_unreported_drains_the_node_too() {
 }
 
 #[test]
-fn a_script_past_its_limit_drains_its_node_while_it_lives() {
+fn a_script_past_its_limit_drains_its_node_while_it_is_alive() {
     let (mut b, n) = bench(1, |_| {});
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
     let t = task("epilog", "j", 0);
-    b.says(n[0], FromAgent::Accepted { task: t, limit_ms: None });
+    b.receives(n[0], FromAgent::Accepted { task: t, limit_ms: None });
     let phase = Phase::Overdue { script: "10-umount".into(), limit_ms: 600_000, doing: String::new() };
-    b.says(n[0], FromAgent::PhaseChanged { task: t, phase, age_ms: 0 });
+    b.receives(n[0], FromAgent::PhaseChanged { task: t, phase, age_ms: 0 });
     assert_eq!(b.store.drains[0].reason, "epilog: 10-umount is past its limit of 10m (job j attempt 0)");
     assert!(b.store.attempts[0].released.is_empty());
     // The script's later end does not change the reason.

@@ -24,13 +24,18 @@ fn an_unknown_task_blocks_its_host_until_adopted_or_undrained() {
         let reason = &b.store.drains[0].reason;
         assert!(reason.contains(&task("prolog", "j", 0).to_string()), "{reason}");
         assert_eq!(starts(&b.run("prolog", "other", "n0")), [], "beside an unknown task");
-        assert_eq!(b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok)), [], "the only witness keeps what it has");
+        assert_eq!(
+            b.receives(n0, finished(task("prolog", "j", 0), Outcome::Ok)),
+            [],
+            "the only witness keeps what it has"
+        );
         if adopt {
             // The node reported the end before the adoption. The other job's prolog begins too, as on a shared node.
             assert_eq!(starts(&b.run("prolog", "j", "n0")), [(n0, 0), (n0, 0)]);
             assert_eq!(b.drained(), []);
             assert!(
-                b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok)).contains(&ack(n0, task("prolog", "j", 0)))
+                b.receives(n0, finished(task("prolog", "j", 0), Outcome::Ok))
+                    .contains(&ack(n0, task("prolog", "j", 0)))
             );
             continue;
         }
@@ -79,7 +84,7 @@ fn an_adopted_task_is_shown_as_its_node_reported_it() {
     let phase = |script: &str| Phase::Running { script: script.into(), index: 1, of: 2, progress: None };
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, HeldState::Live { phase: phase("10"), age_ms: 10 })]);
-    b.says(n0, FromAgent::PhaseChanged { task: task("prolog", "j", 0), phase: phase("20"), age_ms: 0 });
+    b.receives(n0, FromAgent::PhaseChanged { task: task("prolog", "j", 0), phase: phase("20"), age_ms: 0 });
     b.pass(1_000);
     b.run("prolog", "j", "n0");
     let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 1_000, held: false }).0 else { panic!() };
@@ -97,7 +102,7 @@ fn an_adopted_task_waits_for_nothing() {
     let (_, effects) = b.ask(finish("j", None));
     assert_eq!(starts(&effects), [(n0, 0)]);
     assert_eq!(b.action("epilog", "j", 0).accepted.to_string(), "0");
-    let effects = b.says(n0, finished(task("epilog", "j", 0), exit(3)));
+    let effects = b.receives(n0, finished(task("epilog", "j", 0), exit(3)));
     assert!(effects.contains(&ack(n0, task("epilog", "j", 0))));
     assert_eq!(b.store.ranks[0].ended.outcome, exit(3));
 }
@@ -186,7 +191,7 @@ fn a_nodes_report_makes_no_attempt_and_touches_no_other_host() {
     let newer = Held { task: newer, attempt: Attempt::from_number(9), ..held("epilog", "j", 0, live()) };
     let reported = vec![newer, held("epilog", "j", 1, live()), held("prolog", "other", 0, live())];
     let (n9, _) = b.up("n9", "b", reported);
-    b.says(n9, finished(task("prolog", "j", 0), exit(1)));
+    b.receives(n9, finished(task("prolog", "j", 0), exit(1)));
     b.pass(2 * super::recovery::GATE_MS);
     assert_eq!((&b.store.attempts, &b.store.actions), (&attempts, &actions));
     assert_eq!(b.drained(), [("n9", false)]);

@@ -143,7 +143,7 @@ fn an_unclaimed_epilog_begins_once_its_host_is_drained() {
     let (mut b, n) = bench(1, |s| s.drain_hook = true);
     b.ask(list(vec![listed("a", "n0", JobPhase::Running)])).0.unwrap();
     b.ask(finish("a", None)).0.unwrap();
-    b.says(n[0], FromAgent::Accepted { task: task("epilog", "a", 0), limit_ms: None });
+    b.receives(n[0], FromAgent::Accepted { task: task("epilog", "a", 0), limit_ms: None });
     b.ask(list(vec![])).0.unwrap();
     b.batch(vec![super::boots::closed(n[0])]);
     let (n0, effects) = b.up("n0", "b", vec![held("epilog", "a", 0, HeldState::Unclaimed)]);
@@ -192,10 +192,10 @@ fn a_list_of_another_instance_says_nothing() {
     let other = Source { instance: "i2".into(), ..source() };
     b.ask(page(other, None, false, vec![])).0.unwrap();
     assert!(b.store.attempts[0].open);
-    b.ask(add("by-hand", "n0", Terms::default())).0.unwrap();
+    b.ask(add("manual", "n0", Terms::default())).0.unwrap();
     b.ask(list(vec![])).0.unwrap();
     let open: Vec<_> = b.store.attempts.iter().filter(|a| a.open).map(|a| a.job.as_str()).collect();
-    assert_eq!(open, ["by-hand"]);
+    assert_eq!(open, ["manual"]);
 }
 
 #[test]

@@ -23,14 +23,14 @@ pub struct Replayed {
     pub differences: u64,
 }
 
-/// Plays the lines of a log, and passes each step to `say`: the lines of the trace, and below a line the difference, if
-/// there is one.
+/// Plays the lines of a log, and passes each step to `print`: the lines of the trace, and below a line the difference,
+/// if there is one.
 ///
 /// # Errors
 /// Text: the log has no trace that can be played, or lacks lines in the middle of it.
-pub fn replay<'t>(log: impl IntoIterator<Item = &'t str>, say: &mut dyn FnMut(&str)) -> Result<Replayed, String> {
+pub fn replay<'t>(log: impl IntoIterator<Item = &'t str>, print: &mut dyn FnMut(&str)) -> Result<Replayed, String> {
     let mut player =
-        Player { say, done: Replayed::default(), writer: None, batch: None, due: None, left: VecDeque::new() };
+        Player { print, done: Replayed::default(), writer: None, batch: None, due: None, left: VecDeque::new() };
     let mut last = None;
     for (number, entry) in log.into_iter().filter_map(read) {
         let begins = entry.get("begin").is_some();
@@ -57,7 +57,7 @@ pub fn replay<'t>(log: impl IntoIterator<Item = &'t str>, say: &mut dyn FnMut(&s
 }
 
 struct Player<'a> {
-    say: &'a mut dyn FnMut(&str),
+    print: &'a mut dyn FnMut(&str),
     done: Replayed,
     /// `None` before the first `begin`.
     writer: Option<Writer>,
@@ -75,20 +75,20 @@ impl Player<'_> {
             Entry::Begin(begin) => self.begin(begin),
             Entry::Fetched { now, rows } => {
                 self.settle();
-                (self.say)(&format!("fetched the rows of {} jobs", rows.attempts.len()));
+                (self.print)(&format!("fetched the rows of {} jobs", rows.attempts.len()));
                 if let Some(writer) = &mut self.writer {
                     writer.take_in(rows.into_owned(), now);
                 }
             }
             Entry::Batch(now) => {
                 self.settle();
-                (self.say)(&format!("batch at {} ms, {} ms since 1970", now.mono_ms, now.wall_ms));
+                (self.print)(&format!("batch at {} ms, {} ms since 1970", now.mono_ms, now.wall_ms));
                 self.due = Some((now, Vec::new()));
             }
             Entry::Input(input) => {
                 let (_, inputs) =
                     self.due.as_mut().ok_or_else(|| format!("line {number}: an input outside of a batch"))?;
-                (self.say)(&format!("  input {}", concealed(&input)));
+                (self.print)(&format!("  input {}", concealed(&input)));
                 inputs.push(input.into_owned());
             }
             Entry::Record(value) => self.compare("record", &value),
@@ -99,7 +99,7 @@ impl Player<'_> {
                     writer.failed(batch);
                 }
                 self.left.clear();
-                (self.say)("the commit failed");
+                (self.print)("the commit failed");
             }
         }
         Ok(())
@@ -108,9 +108,9 @@ impl Player<'_> {
     fn begin(&mut self, begin: Begin) {
         self.settle();
         let Begin { version, now, nonce, settings, stored } = begin;
-        (self.say)(&format!("begin at {} ms, {} ms since 1970", now.mono_ms, now.wall_ms));
+        (self.print)(&format!("begin at {} ms, {} ms since 1970", now.mono_ms, now.wall_ms));
         if version != VERSION {
-            (self.say)(&format!("  written by version {version}; this is {}", VERSION));
+            (self.print)(&format!("  written by version {version}; this is {}", VERSION));
         }
         let mut writer = Writer::new(settings.into_owned(), nonce);
         let batch = writer.begin(stored.into_owned(), now);
@@ -139,7 +139,7 @@ impl Player<'_> {
 
     fn compare(&mut self, kind: &'static str, traced: &Value) {
         self.run();
-        (self.say)(&format!("  {kind} {traced}"));
+        (self.print)(&format!("  {kind} {traced}"));
         self.done.compared += 1;
         let made = self.left.pop_front();
         if made.as_ref().is_some_and(|(of, value)| *of == kind && value == traced) {
@@ -147,7 +147,7 @@ impl Player<'_> {
         }
         self.done.differences += 1;
         let made = made.map_or_else(|| "nothing".to_owned(), |(kind, value)| format!("{kind} {value}"));
-        (self.say)(&format!("    DIFFERS: the machine made {made}"));
+        (self.print)(&format!("    DIFFERS: the machine made {made}"));
     }
 
     /// Ends the batch as if its records were committed.
@@ -155,7 +155,7 @@ impl Player<'_> {
         self.run();
         for (kind, value) in std::mem::take(&mut self.left) {
             self.done.differences += 1;
-            (self.say)(&format!("    DIFFERS: the trace lacks {kind} {value}"));
+            (self.print)(&format!("    DIFFERS: the trace lacks {kind} {value}"));
         }
         if let Some((writer, batch)) = self.writer.as_mut().zip(self.batch.take()) {
             let _ = writer.committed(batch);

@@ -37,7 +37,7 @@ pub enum Action {
     /// event, kept in its context, so that the edge posts it once.
     Post { id: u64, name: String, mark: String, context: Value },
     /// Asks these ranks of Flux whether tasks of the job live there.
-    Look { id: u64, job: JobId, attempt: Attempt, ranks: IdSet },
+    Inspect { id: u64, job: JobId, attempt: Attempt, ranks: IdSet },
     /// Makes the plugin finish a reference. `status`: a wait status (wait(2)), 0 for success.
     Finish { id: u64, what: Reference, status: i32 },
     /// Calls `resource.drain` of Flux. `overwrite`: replaces an outdated reason of perilog.
@@ -61,7 +61,7 @@ impl Action {
             | Self::DropHold { id, .. }
             | Self::Cancel { id, .. }
             | Self::Post { id, .. }
-            | Self::Look { id, .. }
+            | Self::Inspect { id, .. }
             | Self::Finish { id, .. } => Some(*id),
             Self::Drain { .. } | Self::Undrain { .. } | Self::Notified { .. } | Self::Lifted { .. } => None,
         }
@@ -76,7 +76,7 @@ impl Action {
             Self::DropHold { .. } => "JobFinish".to_owned(),
             Self::Cancel { name, .. } => format!("Cancel of {name}"),
             Self::Post { name, mark, .. } => format!("post-event of {name} ({mark})"),
-            Self::Look { ranks, .. } => format!("the look for its tasks on ranks {ranks}"),
+            Self::Inspect { ranks, .. } => format!("the inspection of its tasks on ranks {ranks}"),
             Self::Finish { what, .. } => format!("the finish of its {}", what.as_str()),
             Self::Drain { .. } => "drain in Flux".to_owned(),
             Self::Undrain { .. } => "undrain in Flux".to_owned(),

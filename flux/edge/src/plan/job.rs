@@ -8,7 +8,7 @@ use perilog_core::{ActionName, Attempt, Event, Fluid, JobId, ResourceSet};
 use perilog_terms::Terms;
 use serde_json::{Map, Value};
 
-use super::tasks::{Looked, Tasks};
+use super::tasks::{Inspection, Tasks};
 
 /// The description that the plugin's prolog and epilog references have in the eventlog.
 pub const DESCRIPTION: &str = "perilog";
@@ -76,7 +76,7 @@ pub struct Job {
     /// of each of the job's shells.
     pub had_exception: bool,
     /// Findings of the edge about the job's tasks after their end in Flux.
-    pub looked: Looked,
+    pub inspection: Inspection,
     pub freed: bool,
     /// Whether the job is inactive in Flux.
     pub clean: bool,
@@ -222,9 +222,9 @@ impl Job {
 
     /// Updates what is known of the job's tasks by the answers of some of its ranks.
     pub fn found(&mut self, ranks: impl IntoIterator<Item = (u32, Tasks)>) {
-        match &mut self.looked {
-            Looked::Ranks(known) => known.extend(ranks),
-            looked => *looked = Looked::Ranks(ranks.into_iter().collect()),
+        match &mut self.inspection {
+            Inspection::Ranks(known) => known.extend(ranks),
+            inspection => *inspection = Inspection::Ranks(ranks.into_iter().collect()),
         }
     }
 

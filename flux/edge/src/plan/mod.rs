@@ -47,7 +47,7 @@ pub use view::View;
 pub struct Due {
     pub actions: Vec<Action>,
     /// Wall time (ms since 1970) at which to plan again; `None`: only after the next change.
-    pub look_at_ms: Option<u64>,
+    pub wake_at_ms: Option<u64>,
 }
 
 impl Due {
@@ -55,7 +55,7 @@ impl Due {
         match step {
             Step::Do(action) => self.actions.push(action),
             Step::Wait => {}
-            Step::WaitUntil(at) => self.look_at_ms = Some(self.look_at_ms.map_or(at, |before| before.min(at))),
+            Step::WaitUntil(at) => self.wake_at_ms = Some(self.wake_at_ms.map_or(at, |before| before.min(at))),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! units, the module `sdmon`, keeps such a node offline until its units have ended.
 //!
 //! No event of the job says which brokers were lost: after a cancel Flux posts none. So the edge asks `sdmon` of each
-//! of the job's nodes ([`Action::Look`]), but only after a job that may have left tasks
+//! of the job's nodes ([`Action::Inspect`]), but only after a job that may have left tasks
 //! ([`Job::may_have_left_tasks`]).
 //!
 //! | node | then |
@@ -36,7 +36,7 @@ pub enum Tasks {
 
 /// Findings of the edge about a job's tasks, after their end in Flux.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Looked {
+pub enum Inspection {
     #[default]
     NotYet,
     /// Rank 0 has no module `sdmon`.
@@ -75,7 +75,7 @@ pub(super) fn when_gone(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64,
         return then;
     }
     let since_ms = job.ended_ms(view.starttime);
-    if job.looked == Looked::NoMonitor {
+    if job.inspection == Inspection::NoMonitor {
         return match job.needs_rejoin() || !view.up.contains(0) {
             true => drains::when_online(view, of, &view.down(of), since_ms, now_ms, then),
             false => then,
@@ -86,19 +86,20 @@ pub(super) fn when_gone(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64,
         return Step::Wait;
     }
     let left = left(view, job, of);
-    if left.is_empty() && job.looked != Looked::NotYet {
+    if left.is_empty() && job.inspection != Inspection::NotYet {
         return then;
     }
-    let look = Step::Do(Action::Look { id: job.id, job: of.job.clone(), attempt: of.attempt, ranks: ranks(&left) });
-    if job.looked == Looked::NotYet || now_ms < drains::until(view, since_ms) {
-        return look;
+    let inspect =
+        Step::Do(Action::Inspect { id: job.id, job: of.job.clone(), attempt: of.attempt, ranks: ranks(&left) });
+    if job.inspection == Inspection::NotYet || now_ms < drains::until(view, since_ms) {
+        return inspect;
     }
     match left.iter().find(|left| !view.flux_drains.contains_key(&left.host) && view.ranks.contains_key(&left.host)) {
         Some(left) => {
             let reason = format!("perilog: tasks of job {} may live there: {}", of.job, left.why);
             Step::Do(Action::Drain { host: left.host.clone(), reason, overwrite: false })
         }
-        None if left.iter().any(|left| left.is_live) => look,
+        None if left.iter().any(|left| left.is_live) => inspect,
         None => then,
     }
 }
@@ -107,7 +108,7 @@ pub(super) fn when_gone(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64,
 pub fn wait(view: &View, job: &Job) -> Option<Wait> {
     let is_open = job.epilog.is_open() || job.is_in_housekeeping();
     let is_due = is_open && job.may_have_left_tasks() && job.is_gone(view.starttime);
-    let of = job.held().filter(|_| is_due && matches!(job.looked, Looked::Ranks(_)))?;
+    let of = job.held().filter(|_| is_due && matches!(job.inspection, Inspection::Ranks(_)))?;
     // After its JobFinish the job waits for nothing here.
     if view.attempt(&of).is_some_and(|known| known.hold.is_empty()) {
         return None;
@@ -122,11 +123,11 @@ pub fn wait(view: &View, job: &Job) -> Option<Wait> {
 /// that Flux counts as offline. All hosts, if the edge has not looked yet.
 fn left(view: &View, job: &Job, of: &Allocated<'_>) -> Vec<Left> {
     let none = BTreeMap::new();
-    let looked = if let Looked::Ranks(looked) = &job.looked { looked } else { &none };
+    let inspection = if let Inspection::Ranks(inspection) = &job.inspection { inspection } else { &none };
     let hosts = of.r.hosts().iter().filter_map(|host| HostName::new(host).ok());
     let ranked = of.r.ranks().iter().zip(hosts).map(|(rank, host)| (view.rank_of(&host, rank), host));
     let left = ranked.filter_map(|(rank, host)| {
-        let (is_live, why) = match looked.get(&rank) {
+        let (is_live, why) = match inspection.get(&rank) {
             Some(Tasks::Gone) if view.up.contains(rank) => return None,
             Some(Tasks::Gone) => (false, "Flux counts the node as offline".to_owned()),
             Some(Tasks::Live(unit)) => (true, format!("{unit} still runs")),

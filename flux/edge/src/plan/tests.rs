@@ -15,7 +15,7 @@ use perilog_core::{ActionName, Attempt, Event, HostName, JobId, Verdict};
 use perilog_terms::Cap;
 use serde_json::{Value, json};
 
-use super::tasks::Looked;
+use super::tasks::Inspection;
 use super::view::{FluxDrain, Site};
 use super::*;
 
@@ -65,7 +65,7 @@ fn view() -> View {
     take(&mut view, 1000.0, "submit", json!({"userid": 1000}));
     take(&mut view, ALLOC, "alloc", json!({}));
     take(&mut view, 1001.0, "prolog-start", ours());
-    view.jobs.get_mut(&ID).unwrap().looked = Looked::NoMonitor;
+    view.jobs.get_mut(&ID).unwrap().inspection = Inspection::NoMonitor;
     view
 }
 
@@ -127,7 +127,7 @@ fn due(view: &View) -> Vec<String> {
 fn due_at(view: &View, now_ms: u64) -> Vec<String> {
     let due = plan(view, now_ms);
     let mut words: Vec<String> = due.actions.iter().map(action_text).collect();
-    words.extend(due.look_at_ms.map(|at| format!("look in {}", at - now_ms)));
+    words.extend(due.wake_at_ms.map(|at| format!("look in {}", at - now_ms)));
     words
 }
 
@@ -142,7 +142,7 @@ fn action_text(action: &Action) -> String {
             Some(severity) => format!("{name} {mark} {severity}"),
             None => format!("post {name}"),
         },
-        Action::Look { ranks, .. } => format!("ask {ranks}"),
+        Action::Inspect { ranks, .. } => format!("ask {ranks}"),
         Action::Finish { what, status, .. } => format!("finish {} {status}", what.as_str()),
         Action::Drain { host, overwrite, .. } => format!("drain {host}{}", if *overwrite { " over" } else { "" }),
         Action::Undrain { host } => format!("undrain {host}"),
@@ -401,7 +401,7 @@ fn a_job_from_before_a_restart_stays_so_over_its_backlog() {
     take(&mut view, 1003.0, "start", json!({}));
     take(&mut view, 1600.0, "epilog-start", ours());
     take(&mut view, 1600.0, "release", json!({"ranks": "all", "final": true}));
-    view.jobs.get_mut(&ID).unwrap().looked = Looked::NoMonitor;
+    view.jobs.get_mut(&ID).unwrap().inspection = Inspection::NoMonitor;
     knows(&mut view, with(vec![action("prolog", Some(Verdict::Ok), false)]));
     assert_eq!(due(&view), ["run epilog"]);
     view.online = "0,2-3".parse().unwrap();
@@ -565,11 +565,11 @@ fn perilog_gets_all_that_flux_has() {
     view.flux_drains.insert(host("n3"), FluxDrain { reason: "perilog: x [perilog:7]".to_owned() });
     // Pending jobs, freed jobs, and jobs without a scheduler: perilog has no part in these.
     view.jobs.insert(1, Job::new(1));
-    let said = sync::pages(&view, &source).remove(0);
+    let page = sync::pages(&view, &source).remove(0);
     let listed = json!({"job": job_name(), "attempt": "1000.5", "userid": 1000, "ranks": "0-1", "hosts": "n[0-1]",
                         "phase": "preparing", "tolerate": "1"});
-    assert_eq!(said["attempts"], json!([listed]));
-    assert_eq!(said["drains"], json!([{"host": "n3", "reason": "perilog: x [perilog:7]"}]));
+    assert_eq!(page["attempts"], json!([listed]));
+    assert_eq!(page["drains"], json!([{"host": "n3", "reason": "perilog: x [perilog:7]"}]));
     take(&mut view, 1002.0, "prolog-finish", json!({"description": "perilog", "status": 0}));
     assert_eq!(sync::pages(&view, &source)[0]["attempts"][0]["phase"], "running");
     take(&mut view, 1003.0, "epilog-start", ours());

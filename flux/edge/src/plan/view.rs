@@ -215,7 +215,7 @@ impl View {
             },
             Action::Lifted { host, .. } => drop(self.drains.remove(host)),
             // The answers say more: see `Job::found`.
-            Action::Look { .. } => {}
+            Action::Inspect { .. } => {}
         }
     }
 

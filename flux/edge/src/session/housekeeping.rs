@@ -93,7 +93,7 @@ mod tests {
 
     const ID: u64 = 38_235_275_264;
 
-    fn looked_up(epilog: bool) -> Value {
+    fn job_info(epilog: bool) -> Value {
         let r =
             json!({"version": 1, "execution": {"R_lite": [{"rank": "0-1", "children": {}}], "nodelist": ["n[0-1]"]}});
         let ours = json!({"description": "perilog"});
@@ -120,7 +120,7 @@ mod tests {
         {
             let mut view = View::new(Site::default());
             view.starttime = starttime;
-            inactive(&mut view, &looked_up(epilog));
+            inactive(&mut view, &job_info(epilog));
             let job = view.jobs.get(&ID);
             assert_eq!(job.map(Job::is_freed_unseen), expect, "{starttime} {epilog}");
             if let Some(job) = job {

@@ -10,8 +10,8 @@
 
 mod fold;
 mod housekeeping;
+mod inspect;
 mod link;
-mod look;
 mod open;
 mod send;
 
@@ -94,7 +94,7 @@ pub struct Session {
     status_outdated: bool,
     /// The reason why the edge waits for the controller, appended to the status line (`systemctl status`).
     why: String,
-    said: String,
+    shown: String,
 }
 
 impl Session {
@@ -130,7 +130,7 @@ impl Session {
         let now_ms = clock::wall_ms();
         let due = plan(&self.view, now_ms);
         let mut earlier = |at: Instant| wake = Some(wake.map_or(at, |before: Instant| before.min(at)));
-        if let Some(at) = due.look_at_ms {
+        if let Some(at) = due.wake_at_ms {
             earlier(now + Duration::from_millis(at.saturating_sub(now_ms).max(1)));
         }
         let mut begin = Vec::new();
@@ -166,13 +166,13 @@ impl Session {
             true => format!(
                 "jobs of Flux with resources: {}, held: {open}{}",
                 self.view.jobs.values().filter(|job| job.alloc.is_some()).count(),
-                look::waits(&self.view, clock::wall_ms())
+                inspect::waits(&self.view, clock::wall_ms())
             ),
             false => format!("waits for perilog's controller{}; jobs held: {open}", self.why),
         };
-        if line != self.said {
+        if line != self.shown {
             notify::status(&line);
-            self.said = line;
+            self.shown = line;
         }
     }
 }

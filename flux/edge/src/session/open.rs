@@ -96,7 +96,7 @@ impl Session {
             status_asked: false,
             status_outdated: false,
             why: String::new(),
-            said: String::new(),
+            shown: String::new(),
         };
         session.follow("groups.get", json!({ "name": "broker.online" }), Event::Online).await?;
         session.follow("resource.journal", json!({}), Event::Resource).await?;

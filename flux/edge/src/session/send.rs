@@ -7,7 +7,7 @@ use perilog_core::{Fluid, IdSet, JobId, Span};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Event, FIRST_BACKOFF, LAST_BACKOFF, QUIET, Session, look};
+use super::{Event, FIRST_BACKOFF, LAST_BACKOFF, QUIET, Session, inspect};
 use crate::broker::{Broker, RpcError};
 use crate::controller::{CallError, Controller};
 use crate::plan::{Action, Job, Reference, View, sync};
@@ -17,15 +17,15 @@ const EINVAL: u32 = 22;
 const EPROTO: u32 = 71;
 const EALREADY: u32 = 114;
 
-/// Beginning of the key of [`Action::Look`].
-pub(super) const LOOK: &str = "look ";
+/// Beginning of the key of [`Action::Inspect`].
+pub(super) const INSPECT: &str = "inspect ";
 
 /// The answer of Flux or of the controller to an action, or the lack of an answer.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Done(Value),
-    /// The answer to [`Action::Look`].
-    Looked(look::Found),
+    /// The answer to [`Action::Inspect`].
+    Inspected(inspect::Found),
     /// Flux or the controller refuses the action, and would refuse a repetition too.
     Refused(String),
     /// The call failed; a later try may succeed.
@@ -39,7 +39,7 @@ pub(super) enum Outcome {
 pub(super) fn key(action: &Action) -> String {
     match action {
         Action::Post { id, mark, .. } => format!("{id} {mark}"),
-        Action::Look { id, .. } => format!("{LOOK}{id}"),
+        Action::Inspect { id, .. } => format!("{INSPECT}{id}"),
         Action::Drain { host, .. } | Action::Undrain { host } => format!("flux {host}"),
         Action::Notified { host, .. } | Action::Lifted { host, .. } => format!("perilog {host}"),
         Action::Add { id, .. }
@@ -128,7 +128,7 @@ impl Session {
             Action::Post { id, name, context, .. } => {
                 flux("job-manager.post-event.post", json!({ "id": id, "name": name, "context": context }))
             }
-            Action::Look { job, ranks, .. } => Call::Look { job: job.clone(), ranks: ranks.clone() },
+            Action::Inspect { job, ranks, .. } => Call::Inspect { job: job.clone(), ranks: ranks.clone() },
             Action::Finish { id, what, status } => {
                 let payload = json!({ "id": id, "what": what.as_str(), "status": status });
                 flux("job-manager.perilog-hold.finish", payload)
@@ -167,7 +167,7 @@ impl Session {
                     self.query(json!({ "source": source, "jobs": [job] }));
                 }
             }
-            Outcome::Looked(found) => self.record_units(action, found),
+            Outcome::Inspected(found) => self.record_units(action, found),
             Outcome::Refused(why) => {
                 self.key_is_done(action);
                 tracing::error!(job, "{subject}: {} is refused: {why}", action.what());
@@ -232,7 +232,7 @@ fn line(action: &Action, reply: &Value) -> Option<String> {
         Action::Drain { reason, .. } => format!("drained in Flux: {reason}"),
         Action::Undrain { .. } => "undrained in Flux".to_owned(),
         Action::Lifted { .. } => "its drain was lifted in Flux: lifted in perilog".to_owned(),
-        Action::Add { .. } | Action::DropHold { .. } | Action::Notified { .. } | Action::Look { .. } => return None,
+        Action::Add { .. } | Action::DropHold { .. } | Action::Notified { .. } | Action::Inspect { .. } => return None,
     })
 }
 
@@ -250,7 +250,7 @@ pub(super) fn subject(view: &View, action: &Action) -> String {
 enum Call {
     Flux { topic: &'static str, payload: Value },
     Controller { method: &'static str, parameters: Value },
-    Look { job: JobId, ranks: IdSet },
+    Inspect { job: JobId, ranks: IdSet },
 }
 
 /// Makes the calls of these actions and returns their outcomes. A list of several calls contains only calls to the
@@ -260,7 +260,9 @@ async fn outcomes(socket: &Path, broker: &Broker, actions: &[Action], calls: Vec
     for (action, call) in actions.iter().zip(calls) {
         match call {
             Call::Flux { topic, payload } => return vec![of_flux(action, broker.rpc(topic, &payload, 0).await)],
-            Call::Look { job, ranks } => return vec![Outcome::Looked(look::inspect(broker, &job, &ranks).await)],
+            Call::Inspect { job, ranks } => {
+                return vec![Outcome::Inspected(inspect::inspect(broker, &job, &ranks).await)];
+            }
             Call::Controller { method, parameters } => asked.push((method, without_nulls(&parameters))),
         }
     }
@@ -350,9 +352,9 @@ mod tests {
         let (id, job, attempt) =
             (6_731_191_091_817_518, Fluid(6_731_191_091_817_518).job(), perilog_core::Attempt::FIRST);
         let run = Action::Run { id, job, attempt, what: Reference::Prolog };
-        let said = |reply: Value| line(&run, &reply).map(|line| format!("{}: {line}", subject(&view, &run)));
-        assert_eq!(said(json!({"attached": false})).as_deref(), Some("fuZZybuNNy on n[0-1]: prolog begins"));
-        assert_eq!(said(json!({"attached": true})), None);
+        let summary = |reply: Value| line(&run, &reply).map(|line| format!("{}: {line}", subject(&view, &run)));
+        assert_eq!(summary(json!({"attached": false})).as_deref(), Some("fuZZybuNNy on n[0-1]: prolog begins"));
+        assert_eq!(summary(json!({"attached": true})), None);
     }
 
     #[test]
@@ -412,7 +414,7 @@ mod tests {
                 Outcome::Refused(_) => "refused",
                 Outcome::Failed(_) => "failed",
                 Outcome::Quiet(_) => "quiet",
-                Outcome::Looked(_) => "looked",
+                Outcome::Inspected(_) => "inspected",
             });
             assert_eq!(words.collect::<Vec<_>>().join(" "), expect);
         }

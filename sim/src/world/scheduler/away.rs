@@ -28,7 +28,7 @@ impl World {
             return;
         }
         let Some(book) = self.scheduler.copies.get(copy).cloned() else { return };
-        self.say(|| "the resource manager is rolled back".to_owned());
+        self.log_line(|| "the resource manager is rolled back".to_owned());
         let before = std::mem::replace(&mut self.scheduler.book, book);
         let reported = self.controllers[0].store.outbox.iter().map(|entry| (entry.epoch, entry.sequence));
         self.scheduler.notified_before.extend(reported);

@@ -80,8 +80,8 @@ fn a_cluster_manager_starts_the_units_of_two_hosts() {
 fn what_is_there_is_no_step() {
     let authority = "+ make an authority in /root/perilog-ca: anyone who has its key can impersonate the controller";
     let issue = "+ issue the controller's certificate for ctl to /etc/perilog/tls";
-    let says = "/etc/perilog/controller.d/init.toml: cluster c, nodes enrol at port 5117";
-    let (write, written) = (format!("+ write {says}"), format!("= {says}"));
+    let summary = "/etc/perilog/controller.d/init.toml: cluster c, nodes enrol at port 5117";
+    let (write, written) = (format!("+ write {summary}"), format!("= {summary}"));
     let names = "perilog-controller.socket, perilog-controller.service";
     let (start, restart) = (format!("+ enable and start {names}"), format!("+ enable and restart {names}"));
     let (runs, certificate) =

@@ -15,7 +15,7 @@ fn ended() -> View {
     take(&mut view, 1989.0, "epilog-start", ours());
     take(&mut view, ENDED, "release", json!({"ranks": "all", "final": true}));
     knows(&mut view, with(vec![action("prolog", Some(Verdict::Ok), false)]));
-    of(&mut view).looked = Looked::NotYet;
+    of(&mut view).inspection = Inspection::NotYet;
     view
 }
 
@@ -55,9 +55,9 @@ fn an_epilog_begins_where_no_unit_of_its_job_is_alive() {
         take(view, 1001.5, "exception", mark);
     };
     let gone: Change = |view| of(view).found([(0, Tasks::Gone), (1, Tasks::Gone)]);
-    let lives: Change = |view| of(view).found([(0, Tasks::Gone), (1, live())]);
+    let is_alive: Change = |view| of(view).found([(0, Tasks::Gone), (1, live())]);
     let silent: Change = |view| of(view).found([(0, Tasks::Gone), (1, unknown())]);
-    let none: Change = |view| of(view).looked = Looked::NoMonitor;
+    let none: Change = |view| of(view).inspection = Inspection::NoMonitor;
     let down: Change = |view| view.up = "0,2-3".parse().unwrap();
     let first: Change = |view| view.online = "1-3".parse().unwrap();
     let removed: Change = |view| view.up = "1-3".parse().unwrap();
@@ -76,15 +76,15 @@ fn an_epilog_begins_where_no_unit_of_its_job_is_alive() {
         ("rank 0 has not joined", &[restarted, first], early, &[]),
         ("no unit lives", &[lost, gone], early, &["run epilog"]),
         ("no unit of the job lives, Flux counts the node as offline", &[lost, gone, down], early, &["ask 1"]),
-        ("a unit lives", &[lost, lives], early, &["ask 1"]),
-        ("a unit lives, rank 0 was restarted", &[restarted, lives], early, &["ask 1"]),
+        ("a unit is alive", &[lost, is_alive], early, &["ask 1"]),
+        ("a unit is alive, rank 0 was restarted", &[restarted, is_alive], early, &["ask 1"]),
         ("no answer", &[lost, silent], early, &["ask 1"]),
         ("no unit of the job lives, late", &[lost, gone, down], late, &["drain n1"]),
         ("no unit of the job lives, drained", &[lost, gone, down, drained], late, &["run epilog"]),
         ("no answer, drained", &[lost, silent, drained], late, &["run epilog"]),
-        ("a unit lives, late", &[lost, lives], late, &["drain n1"]),
+        ("a unit is alive, late", &[lost, is_alive], late, &["drain n1"]),
         // No limit: the task is known to live.
-        ("a unit lives, drained", &[lost, lives, drained], late, &["ask 1"]),
+        ("a unit is alive, drained", &[lost, is_alive, drained], late, &["ask 1"]),
         ("no monitor", &[lost, none], early, &["run epilog"]),
         ("no monitor, rank 0 was restarted, a node is down", &[restarted, none, down], early, &["look in 50000"]),
         ("the monitor of rank 0 was removed", &[lost, none, removed], early, &["look in 50000"]),
@@ -104,17 +104,17 @@ fn the_patience_outlives_rank_0() {
         let mut view = ended();
         view.site.online_patience_ms = 600_000;
         of(&mut view).before = true;
-        of(&mut view).looked = Looked::NoMonitor;
+        of(&mut view).inspection = Inspection::NoMonitor;
         view.starttime = starttime;
         view.online = "0,2-3".parse().unwrap();
         let due = plan(&view, NOW_MS + 20_000);
-        (due.actions.iter().map(action_text).collect::<Vec<_>>(), due.look_at_ms)
+        (due.actions.iter().map(action_text).collect::<Vec<_>>(), due.wake_at_ms)
     };
     let none = Vec::<String>::new();
     // 1990 s + 600 s, and not 2000 s + 600 s.
     assert_eq!(at(2000.0), (none.clone(), Some(2_590_000)));
     let mut view = ended();
-    (view.starttime, of(&mut view).before, of(&mut view).looked) = (5000.0, true, Looked::NoMonitor);
+    (view.starttime, of(&mut view).before, of(&mut view).inspection) = (5000.0, true, Inspection::NoMonitor);
     view.online = "0,2-3".parse().unwrap();
     assert_eq!(due_at(&view, 5_000_000), ["look in 60000"]);
     assert_eq!(due_at(&view, 5_060_000), ["drain n1"]);

@@ -34,7 +34,7 @@ struct Node {
     /// Whether `sdmon` has joined its group: it saw no unit once since the broker's start.
     up: bool,
     /// Whether a unit of the job lives.
-    lives: bool,
+    is_alive: bool,
 }
 
 /// The world: Flux, its nodes, and the edge's view of them.
@@ -54,7 +54,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let node = Node { joined: true, listed: true, up: true, lives: true };
+        let node = Node { joined: true, listed: true, up: true, is_alive: true };
         let mut world = Self {
             nodes: vec![node; RANKS as usize],
             log: Vec::new(),
@@ -127,8 +127,8 @@ impl World {
     }
 
     fn broker_dies(&mut self, rank: u32) {
-        let lives = self.nodes[rank as usize].lives;
-        self.nodes[rank as usize] = Node { joined: false, listed: false, up: false, lives };
+        let is_alive = self.nodes[rank as usize].is_alive;
+        self.nodes[rank as usize] = Node { joined: false, listed: false, up: false, is_alive };
     }
 
     fn strike(&mut self, what: u32, rank: u32) {
@@ -145,7 +145,7 @@ impl World {
             // Rank 0: the other brokers end with it; those that end in good order stop their units.
             2 => {
                 (0..RANKS).for_each(|rank| self.broker_dies(rank));
-                (1..=rank).for_each(|rank| self.nodes[rank as usize].lives = false);
+                (1..=rank).for_each(|rank| self.nodes[rank as usize].is_alive = false);
                 self.starttime = self.now_ms as f64 / 1000.0;
                 if !self.is_cancelled {
                     self.fatal("exec");
@@ -162,7 +162,7 @@ impl World {
             7..=9 => self.comes_back(rank),
             // A unit ends.
             10 => {
-                self.nodes[rank as usize].lives = false;
+                self.nodes[rank as usize].is_alive = false;
                 if self.nodes[rank as usize].joined {
                     self.shell_ends(rank);
                 }
@@ -180,13 +180,13 @@ impl World {
         } else if !node.listed {
             node.listed = true;
         }
-        node.up |= node.listed && !node.lives;
+        node.up |= node.listed && !node.is_alive;
     }
 
     fn answer(&self, rank: u32) -> Tasks {
         match self.nodes[rank as usize] {
             Node { joined: false, .. } => Tasks::Unknown("No route to host".to_owned()),
-            Node { listed: true, lives: true, .. } => Tasks::Live("imp-shell-0-fX.service".to_owned()),
+            Node { listed: true, is_alive: true, .. } => Tasks::Live("imp-shell-0-fX.service".to_owned()),
             _ => Tasks::Gone,
         }
     }
@@ -196,7 +196,7 @@ impl World {
         for _ in 0..20 {
             let Some(action) = plan(&self.view, self.now_ms).actions.into_iter().next() else { return Ok(()) };
             match &action {
-                Action::Look { ranks, .. } => {
+                Action::Inspect { ranks, .. } => {
                     let found: Vec<_> = ranks.iter().map(|rank| (rank, self.answer(rank))).collect();
                     let is_over = found.iter().all(|(_, tasks)| *tasks == Tasks::Gone);
                     self.view.jobs.get_mut(&ID).unwrap().found(found);
@@ -207,9 +207,9 @@ impl World {
                     }
                 }
                 Action::Run { .. } | Action::DropHold { .. } => {
-                    let lives = |rank: &u32| self.nodes[*rank as usize].lives;
+                    let is_alive = |rank: &u32| self.nodes[*rank as usize].is_alive;
                     let drained = |rank: u32| self.view.flux_drains.contains_key(&host(&format!("n{rank}")));
-                    if let Some(rank) = (0..RANKS).filter(lives).find(|rank| !drained(*rank)) {
+                    if let Some(rank) = (0..RANKS).filter(is_alive).find(|rank| !drained(*rank)) {
                         return Err(format!("{} while a unit lives on n{rank}", action_text(&action)));
                     }
                     self.has_dropped_hold |= matches!(action, Action::DropHold { .. });

@@ -46,20 +46,20 @@ fn a_job_is_released_by_an_operator_while_the_edge_is_away() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
     let flux = Flux::with_edge(&cluster, "")?;
     let release = |job: &str| flux.rank_0()?.run(&["perilog-flux", "--drop-hold", job]);
-    let said = release("all")?.ok()?;
-    ensure!(said.contains("perilog holds nothing of any job"), "{said}");
+    let output = release("all")?.ok()?;
+    ensure!(output.contains("perilog holds nothing of any job"), "{output}");
     flux.stop_edge()?;
     let job = flux.submit(2, &[], &["true"])?;
     flux.wait_event(&job, "prolog-start")?;
-    let said = release(&job)?.ok()?;
-    ensure!(said.contains(&format!("{} on n[0-1]: prolog is released", flux::plain(&job))), "{said}");
+    let output = release(&job)?.ok()?;
+    ensure!(output.contains(&format!("{} on n[0-1]: prolog is released", flux::plain(&job))), "{output}");
     flux.wait_event(&job, "epilog-start")?;
-    let said = release("all")?.ok()?;
-    ensure!(said.contains("epilog is released"), "{said}");
+    let output = release("all")?.ok()?;
+    ensure!(output.contains("epilog is released"), "{output}");
     flux.wait_clean(&job)?;
     ensure!(flux.result(&job)? == "COMPLETED", "{:#?}", flux.events(&job)?);
-    let said = release(&job)?;
-    ensure!(said.code() == Some(1) && said.stderr.contains("perilog holds nothing of"), "{said}");
+    let output = release(&job)?;
+    ensure!(output.code() == Some(1) && output.stderr.contains("perilog holds nothing of"), "{output}");
     flux.start_edge()?;
     flux.wait_edge()?;
     // The next job shows that the edge is at work again.

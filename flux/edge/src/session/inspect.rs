@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Session, fold, send};
 use crate::broker::{Broker, RpcError};
-use crate::plan::tasks::{Looked, Tasks, wait};
+use crate::plan::tasks::{Inspection, Tasks, wait};
 use crate::plan::{Action, View};
 
 const TOPIC: &str = "sdmon.stats-get";
@@ -20,15 +20,15 @@ const AT_ONCE: usize = 64;
 /// joined, so the later answer shows whether Flux has counted it as online since.
 #[derive(Debug)]
 pub(super) struct Found {
-    looked: Looked,
+    inspection: Inspection,
     status: Option<Value>,
 }
 
 /// Asks these ranks for units of the job. Asks rank 0 first: without `sdmon` there the site has none.
 pub(super) async fn inspect(broker: &Broker, job: &JobId, ranks: &IdSet) -> Found {
     let none = broker.rpc(TOPIC, &json!({}), 0).await.is_err_and(|error| error.errnum() == Some(ENOSYS));
-    let looked = if none { Looked::NoMonitor } else { Looked::Ranks(ask(broker, job, ranks).await) };
-    Found { looked, status: broker.rpc("resource.status", &json!({}), 0).await.ok() }
+    let inspection = if none { Inspection::NoMonitor } else { Inspection::Ranks(ask(broker, job, ranks).await) };
+    Found { inspection, status: broker.rpc("resource.status", &json!({}), 0).await.ok() }
 }
 
 async fn ask(broker: &Broker, job: &JobId, ranks: &IdSet) -> BTreeMap<u32, Tasks> {
@@ -68,13 +68,13 @@ impl Session {
         if let Some(status) = found.status {
             fold::status(&mut self.view, &status);
         }
-        let Action::Look { id, attempt, .. } = action else { return };
+        let Action::Inspect { id, attempt, .. } = action else { return };
         let Some(job) = self.view.jobs.get_mut(id).filter(|job| job.alloc == Some(*attempt)) else {
             return self.key_is_done(action);
         };
-        match found.looked {
-            Looked::Ranks(ranks) => job.found(ranks),
-            other => job.looked = other,
+        match found.inspection {
+            Inspection::Ranks(ranks) => job.found(ranks),
+            other => job.inspection = other,
         }
         match self.view.jobs.get(id).and_then(|job| wait(&self.view, job)) {
             Some(wait) => self.again(action, &wait.to_string()),
@@ -84,7 +84,7 @@ impl Session {
 
     /// Has the edge look again at once: Flux counts other nodes as online than before.
     pub(super) fn query_again(&mut self) {
-        self.delayed.retain(|key, _| !key.starts_with(send::LOOK));
+        self.delayed.retain(|key, _| !key.starts_with(send::INSPECT));
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) fn hooked(settings: &mut Settings) {
 /// but the Welcome and the closing of sessions.
 fn again(b: &mut Bench, held: Vec<Held>) -> (SessionId, Vec<Effect>) {
     let session = b.session();
-    let mut effects = b.says(session, FromAgent::Hello(hello("n0", "b", session.0, held)));
+    let mut effects = b.receives(session, FromAgent::Hello(hello("n0", "b", session.0, held)));
     effects.retain(|e| !matches!(e, Effect::Close { .. } | Effect::Send { message: ToAgent::Welcome { .. }, .. }));
     (session, effects)
 }
@@ -44,9 +44,9 @@ fn running() -> Phase {
 fn accepted(phase: Option<Phase>) -> (Bench, SessionId) {
     let (mut b, n) = bench(1, hooked);
     b.run("prolog", "j", "n0");
-    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
+    b.receives(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
     if let Some(phase) = phase {
-        b.says(n[0], FromAgent::PhaseChanged { task: task("prolog", "j", 0), phase, age_ms: 1 });
+        b.receives(n[0], FromAgent::PhaseChanged { task: task("prolog", "j", 0), phase, age_ms: 1 });
     }
     (b, n[0])
 }
@@ -77,7 +77,7 @@ fn a_live_task_is_resolved_when_its_drain_is_in_force() {
         assert!(b.action("prolog", "j", 0).resolving.is_empty());
         // The task's own result is still recorded.
         let (n0, _) = again(&mut b, vec![held("prolog", "j", 0, HeldState::Ended)]);
-        b.says(n0, finished(t, exit(5)));
+        b.receives(n0, finished(t, exit(5)));
         assert_eq!((b.outcome(t).as_str(), b.store.ranks[0].late[0].outcome.clone()), ("resolved", exit(5)));
     }
 }
@@ -99,7 +99,7 @@ fn a_script_that_outlives_its_resolution_is_shown() {
         ("running".to_owned(), "it goes on, and its task is over: resolved as failed by uid 0 (power-cycled)");
     let continues = (continues.0, continues.1.to_owned());
     assert_eq!(open(&mut b), [continues]);
-    b.says(n0, finished(task("prolog", "j", 0), exit(5)));
+    b.receives(n0, finished(task("prolog", "j", 0), exit(5)));
     assert_eq!(open(&mut b), []);
 }
 
@@ -110,10 +110,10 @@ fn a_resolution_that_is_used_up_is_gone_from_the_store() {
     let (mut b, n) = bench(2, hooked);
     b.run("prolog", "j", "n[0-1]");
     for rank in 0..2 {
-        b.says(n[rank as usize], FromAgent::Accepted { task: task("prolog", "j", rank), limit_ms: None });
+        b.receives(n[rank as usize], FromAgent::Accepted { task: task("prolog", "j", rank), limit_ms: None });
     }
     assert_eq!(b.ask(resolve(false)).0, resolved(2, 2));
-    b.says(n[0], finished(task("prolog", "j", 0), exit(3)));
+    b.receives(n[0], finished(task("prolog", "j", 0), exit(3)));
     assert_eq!(b.action("prolog", "j", 0).resolving[0].ranks.to_string(), "1");
     let mut b = b.restart();
     confirm(&mut b, "n0");
@@ -138,7 +138,7 @@ fn an_end_that_comes_while_the_resolution_waits() {
     ] {
         let (mut b, n0) = accepted(Some(running()));
         b.ask(resolve(false)).0.unwrap();
-        b.says(n0, finished(t, end.clone()));
+        b.receives(n0, finished(t, end.clone()));
         let row = b.action("prolog", "j", 0);
         assert!(row.verdict.is_some() && row.resolving.is_empty(), "{end}");
         match outcome {
@@ -155,7 +155,7 @@ fn an_end_that_comes_while_the_resolution_waits() {
     // Neither an unreachable node nor the end of the limit shows that the scripts have ended.
     let (mut b, n) = bench(1, hooked);
     b.ask(Request::Run(RunRequest { timeout_ms: Some(1_000), ..request("prolog", "j", Some("n0"), None) })).0.unwrap();
-    b.says(n[0], FromAgent::Accepted { task: t, limit_ms: None });
+    b.receives(n[0], FromAgent::Accepted { task: t, limit_ms: None });
     b.ask(resolve(false)).0.unwrap();
     b.batch(vec![Input::Closed { session: n[0], why: "gone".into() }]);
     b.pass(10_000_000);
@@ -237,11 +237,11 @@ fn what_is_resolved_before_it_began_never_begins() {
     let (_, effects) = again(&mut b, vec![]);
     assert!(matches!(&effects[..], [e] if is_cancel(e, t)), "{effects:?}");
     // The controller tells the node the reason in the operator's words.
-    let said = |effect: &Effect| match effect {
+    let text_of = |effect: &Effect| match effect {
         Effect::Send { message: ToAgent::Cancel { why, .. }, .. } => why.clone(),
         _ => String::new(),
     };
-    assert_eq!(said(&effects[0]), "resolved by an operator before it began: power-cycled");
+    assert_eq!(text_of(&effects[0]), "resolved by an operator before it began: power-cycled");
 }
 
 fn run(action: &str, name: &str) -> Request {
@@ -269,7 +269,7 @@ fn quiet_begins_only_what_follows_and_outlives_a_restart() {
     assert!(matches!(b.ask(run("prolog", "j")).0, Ok(Reply::Running { attached: true, .. })));
     b.ask(add("k", "n0", Terms::default())).0.unwrap();
     let (n0, _) = again(&mut b, vec![held("prolog", "j", 0, live())]);
-    b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok));
+    b.receives(n0, finished(task("prolog", "j", 0), Outcome::Ok));
     assert_eq!(starts(&b.ask(finish("j", None)).1), [(n0, 0)]);
     b.ask(finish("k", None)).0.unwrap();
     let Ok(Reply::Status(status)) = b.ask(Request::Status {}).0 else { panic!() };
@@ -296,8 +296,8 @@ fn who_waits_for_quiet_is_answered_when_nothing_is_open() {
     let (mut b, n) = bench(1, |_| {});
     b.run("prolog", "j", "n0");
     assert_eq!(answers(&b.batch(vec![asks(7, quiesce(true)), asks(8, quiesce(true))])), []);
-    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
-    let effects = b.says(n[0], finished(task("prolog", "j", 0), Outcome::Ok));
+    b.receives(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
+    let effects = b.receives(n[0], finished(task("prolog", "j", 0), Outcome::Ok));
     assert_eq!(answers(&effects), [(7, true), (8, true)]);
     // A client is answered at once if no action is open, and refused when an operator resumes.
     assert_eq!(answers(&b.batch(vec![asks(9, quiesce(true))])), [(9, true)]);
@@ -324,16 +324,16 @@ fn what_lingers_past_the_limit_drains_its_node_and_is_named() {
         b.ask(Request::Run(RunRequest { timeout_ms, ..request("prolog", "j", Some("n[0-1]"), None) })).0.unwrap();
         let lingers = |pid| Phase::Lingering { processes: vec![Process { pid, command: "mountd".into() }] };
         for rank in 0..2 {
-            b.says(n[rank as usize], FromAgent::Accepted { task: t(rank), limit_ms });
+            b.receives(n[rank as usize], FromAgent::Accepted { task: t(rank), limit_ms });
         }
         // The time before the processes lingered does not count.
-        b.says(n[0], FromAgent::PhaseChanged { task: t(0), phase: lingers(4711), age_ms: 25_000 });
+        b.receives(n[0], FromAgent::PhaseChanged { task: t(0), phase: lingers(4711), age_ms: 25_000 });
         b.pass(20_000);
         assert!(b.store.drains.is_empty());
         // A change of the processes restarts no clock, and each task counts from its own begin of lingering.
-        b.says(n[0], FromAgent::PhaseChanged { task: t(0), phase: lingers(4712), age_ms: 45_000 });
-        b.says(n[1], FromAgent::PhaseChanged { task: t(1), phase: lingers(1), age_ms: 45_000 });
-        b.says(n[1], finished(t(1), Outcome::Ok));
+        b.receives(n[0], FromAgent::PhaseChanged { task: t(0), phase: lingers(4712), age_ms: 45_000 });
+        b.receives(n[1], FromAgent::PhaseChanged { task: t(1), phase: lingers(1), age_ms: 45_000 });
+        b.receives(n[1], finished(t(1), Outcome::Ok));
         b.pass(10_000);
         let reasons: Vec<_> =
             b.store.drains.iter().map(|drain| (drain.host.to_string(), drain.reason.clone())).collect();
@@ -355,7 +355,7 @@ fn the_scripts_own_end_is_reported_beside_a_resolution() {
     b.ask(resolve(true)).0.unwrap();
     let t = task("prolog", "j", 0);
     let stopped = Ended { steps: vec![step()], ..ended(Outcome::Cancelled { status: None }) };
-    b.says(n0, FromAgent::Finished { task: t, ended: Box::new(stopped) });
+    b.receives(n0, FromAgent::Finished { task: t, ended: Box::new(stopped) });
     assert!(matches!(b.outcome(t), Outcome::Resolved { ok: true, .. }));
     assert_eq!(b.store.ranks[0].late[0].outcome, Outcome::Cancelled { status: None });
     assert_eq!(b.reported("j").iter().filter(|event| **event == "late").count(), 1);
@@ -366,10 +366,10 @@ fn a_resolved_and_undrained_task_drains_nothing_at_its_limit() {
     let (mut b, n) = bench(1, |_| {});
     b.run("epilog", "j", "n0");
     let t = task("epilog", "j", 0);
-    b.says(n[0], FromAgent::Accepted { task: t, limit_ms: None });
+    b.receives(n[0], FromAgent::Accepted { task: t, limit_ms: None });
     b.ask(Request::Resolve { which: which("j", Some("0")), ok: false, reason: "seen".into() }).0.unwrap();
     b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
     let phase = Phase::Overdue { script: "10".into(), limit_ms: 1, doing: String::new() };
-    b.says(n[0], FromAgent::PhaseChanged { task: t, phase, age_ms: 0 });
+    b.receives(n[0], FromAgent::PhaseChanged { task: t, phase, age_ms: 0 });
     assert_eq!((b.store.drains.clone(), b.reported("j").contains(&"overdue")), (vec![], true));
 }

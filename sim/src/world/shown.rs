@@ -13,7 +13,7 @@ use super::ps::Waits;
 
 /// The contents of a store from the beginning of a batch through each record of its commit. Changes of an action or
 /// attempt within the batch are not seen one by one, because a batch records these rows once, at its end.
-pub(crate) struct OverviewRequest {
+pub(crate) struct Shown {
     /// The tasks, held ranks and drains that wait throughout the batch: a `ps` must show them.
     pub(crate) waits: Waits,
     /// Numbers of the notices that the resource manager can read throughout the batch: a reply must list them. Empty
@@ -27,7 +27,7 @@ pub(crate) struct OverviewRequest {
     pub(crate) verdicts: BTreeMap<ActionId, Verdict>,
 }
 
-impl OverviewRequest {
+impl Shown {
     /// Returns what the store shows before the batch of these inputs; `None`: no client looks.
     pub(crate) fn before(store: &Snapshot, inputs: &[Input]) -> Option<Self> {
         inputs.iter().any(is_overview).then(|| Self {
@@ -48,7 +48,7 @@ impl OverviewRequest {
     }
 }
 
-/// Returns `true` if the checks of the reply to this input use a `OverviewRequest`. The hooks' requests get no such
+/// Returns `true` if the checks of the reply to this input use a `Shown`. The hooks' requests get no such
 /// check.
 const fn is_overview(input: &Input) -> bool {
     match input {
