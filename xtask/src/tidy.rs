@@ -8,6 +8,7 @@ mod circle;
 mod columns;
 mod defects;
 mod files;
+mod identifiers;
 mod imports;
 mod lookups;
 mod places;
@@ -94,6 +95,7 @@ pub(crate) fn check() -> Result<()> {
     api::check(&cargo::root(), &mut findings)?;
     places::check(&cargo::root(), &mut findings)?;
     words::check_all(&mut findings)?;
+    identifiers::check_all(&mut findings)?;
     for warning in &findings.warnings {
         print_line(&format!("warning: {warning}"))?;
     }
