@@ -16,6 +16,7 @@
 //! | [`tls`] | certificates, mutual TLS 1.3, the hosts that a certificate names | a certificate authority |
 //! | [`authority`] | makes keys, certificates and revocation lists | a decision about who gets one |
 //! | [`enroll`] | both sides of a node's request for a certificate | a decision about who gets one |
+//! | [`mount`] | whether a file system is mounted on a directory | a list of mounts |
 //! | [`munge`] | munge's two programs: makes a credential, reads one | a decision about a credential's use |
 //! | [`program`] | a child program with one question, within limits | a shell |
 //! | [`terminal`] | foreign text that no terminal interprets | the length of a text |
@@ -51,6 +52,8 @@ pub mod journal;
 pub mod limited;
 #[cfg(feature = "daemon")]
 pub mod link;
+#[cfg(feature = "daemon")]
+pub mod mount;
 #[cfg(feature = "daemon")]
 pub mod munge;
 #[cfg(feature = "daemon")]

@@ -1,9 +1,9 @@
 //! `[failover]`: the hosts that may run this controller, and the file system that moves between them.
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use perilog_host::mount::is_mounted;
 use serde::{Deserialize, Serialize};
 
 use super::{AbsolutePath, Hosts};
@@ -60,9 +60,7 @@ impl Failover {
         if perilog_core::defect!(MountUnchecked) {
             return Ok(());
         }
-        // systemd may mount the directory onto itself for the unit (StateDirectory=), so the device decides.
-        let (own, above) = (device(mount)?, device(mount.parent().unwrap_or(mount))?);
-        if own.is_none() || own == above {
+        if !is_mounted(mount).map_err(|source| FailoverError::Io { path: mount.to_owned(), source })? {
             return Err(FailoverError::NotMounted { mount: mount.to_owned() });
         }
         match store.try_exists() {
@@ -70,15 +68,6 @@ impl Failover {
             Ok(false) => Err(FailoverError::NoStore { mount: mount.to_owned(), store: store.to_owned() }),
             Err(source) => Err(FailoverError::Io { path: store.to_owned(), source }),
         }
-    }
-}
-
-/// Returns the number of the device of a directory; `None`: there is no such directory.
-fn device(directory: &Path) -> Result<Option<u64>, FailoverError> {
-    match directory.metadata() {
-        Ok(found) => Ok(Some(found.dev())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(FailoverError::Io { path: directory.to_owned(), source }),
     }
 }
 
