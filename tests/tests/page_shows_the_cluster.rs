@@ -92,7 +92,7 @@ fn a_job_is_followed_over_a_kill_of_the_controller() -> Result<()> {
         ensure!(over == json!([]), "at {width}: {over}");
     }
     ensure!(browser.eval("return document.querySelector('#away').hidden && window.opened")? == "once");
-    ensure!(browser.eval("return document.querySelector('#said').textContent")? == "The controller is back.");
+    ensure!(browser.eval("return document.querySelector('#announcement').textContent")? == "The controller is back.");
     assert_calm(&browser, true)?;
     cluster.assert_ran("j", &["prolog"])
 }

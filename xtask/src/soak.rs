@@ -57,13 +57,13 @@ pub(crate) fn run(kind: &str, arguments: &[&str]) -> Result<bool> {
 pub(crate) fn on_nodes(binaries: &str, kind: &str, seconds: &str, seed: &str) -> Result<bool> {
     let length = Duration::from_secs(seconds.parse().context("seconds")?);
     let seed = seed.parse().context("a seed")?;
-    let (layer, mut tell) = (Layer::Built(binaries.into()), |line: &str| drop(print_line(line)));
+    let (layer, mut progress) = (Layer::Built(binaries.into()), |line: &str| drop(print_line(line)));
     if kind == FAILOVER {
-        let report = failover::soak(layer, length, seed, &mut tell)?;
+        let report = failover::soak(layer, length, seed, &mut progress)?;
         print_line(&report.to_string())?;
         return Ok(report.differences.is_empty());
     }
-    let report = flux::soak(layer, length, seed, kind == SDEXEC, &mut tell)?;
+    let report = flux::soak(layer, length, seed, kind == SDEXEC, &mut progress)?;
     print_line(&report.to_string())?;
     Ok(report.differences.is_empty())
 }

@@ -42,7 +42,7 @@ enum Stage {
 /// `limit` without a completed job.
 pub(super) fn drive(failover: &Failover, ends: &AtomicBool, limit: Duration) -> Result<Vec<String>> {
     let (mut names, mut open) = (Vec::new(), BTreeMap::new());
-    let (mut looked, mut progress) = (Stopwatch::start(), Stopwatch::start());
+    let (mut inspected, mut progress) = (Stopwatch::start(), Stopwatch::start());
     while !(ends.load(Ordering::SeqCst) && open.is_empty()) && progress.elapsed() < limit {
         while !ends.load(Ordering::SeqCst) && open.len() < AT_ONCE {
             let name = format!("j{}", names.len());
@@ -52,7 +52,7 @@ pub(super) fn drive(failover: &Failover, ends: &AtomicBool, limit: Duration) -> 
         for (name, stage) in &mut open {
             step(failover, name, stage);
         }
-        if looked.elapsed() > NOTICES {
+        if inspected.elapsed() > NOTICES {
             // The host with the notices may just lose its power.
             if let Ok(received) = failover.cluster().received() {
                 let before = open.len();
@@ -61,7 +61,7 @@ pub(super) fn drive(failover: &Failover, ends: &AtomicBool, limit: Duration) -> 
                     progress = Stopwatch::start();
                 }
             }
-            looked = Stopwatch::start();
+            inspected = Stopwatch::start();
         }
         pause(ROUND);
     }

@@ -75,11 +75,11 @@ impl fmt::Display for Report {
 }
 
 /// Runs jobs and faults for `length`, waits until all work has ended, and compares the ledgers. Equal seeds give equal
-/// faults, but timing decides what they meet. `tell` gets a line of progress about once a minute.
+/// faults, but timing decides what they meet. `progress` gets a line of progress about once a minute.
 ///
 /// # Errors
 /// The cluster does not start, or does not come back after a fault.
-pub fn soak(layer: Layer, length: Duration, seed: u64, tell: &mut dyn FnMut(&str)) -> Result<Report> {
+pub fn soak(layer: Layer, length: Duration, seed: u64, progress: &mut dyn FnMut(&str)) -> Result<Report> {
     let builder = Cluster::builder(NODES).layer(layer).controller(manager::CONFIGURATION).controller(jobs::RELEASE);
     let builder = builder.script("prolog", jobs::SCRIPT, jobs::WORK).script("epilog", jobs::SCRIPT, jobs::WORK);
     let failover = Failover::boot_with(builder, |cluster| {
@@ -89,7 +89,7 @@ pub fn soak(layer: Layer, length: Duration, seed: u64, tell: &mut dyn FnMut(&str
     let (mut report, ends) = (Report::default(), AtomicBool::new(false));
     let (names, probes) = std::thread::scope(|scope| -> Result<_> {
         let driver = scope.spawn(|| jobs::drive(&failover, &ends, STUCK));
-        let probes = strikes(&failover, length, seed, &mut report, tell);
+        let probes = strikes(&failover, length, seed, &mut report, progress);
         ends.store(true, Ordering::SeqCst);
         let names = driver.join().map_err(|_| anyhow!("the driver of the jobs panicked"))??;
         Ok((names, probes?))
@@ -109,7 +109,7 @@ fn strikes(
     length: Duration,
     seed: u64,
     report: &mut Report,
-    tell: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<String>> {
     let (mut draws, mut probes) = (Draws(seed), Vec::new());
     let (watch, mut reported) = (Stopwatch::start(), Stopwatch::start());
@@ -133,7 +133,7 @@ fn strikes(
         report.moves += usize::from(moved);
         report.times.entry((fault, moved)).or_default().push(measured);
         if reported.elapsed() > Duration::from_secs(60) {
-            tell(&format!("{} faults, {} moves; {fault}: {measured}", probes.len(), report.moves));
+            progress(&format!("{} faults, {} moves; {fault}: {measured}", probes.len(), report.moves));
             reported = Stopwatch::start();
         }
     }

@@ -25,7 +25,7 @@ use crate::node::Node;
 /// Address of the switch, which `fence_bed.sh` repeats.
 const LISTEN: &str = "10.77.0.1:5199";
 /// Greatest time until the switch notices that it has to end.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+const POLL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Time limit of a request's line.
 const LINE: Duration = Duration::from_secs(10);
 /// Time limit of a command that the switch runs, which takes moments.
@@ -174,7 +174,7 @@ fn listen(power: &Power) -> Result<TcpListener> {
 fn accept(power: &Power, listener: &TcpListener) {
     std::thread::scope(|scope| {
         while !power.ends.load(Ordering::SeqCst) {
-            let ready = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&LOOK));
+            let ready = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&POLL));
             if !matches!(ready, Ok(1..)) {
                 continue;
             }
