@@ -1,5 +1,5 @@
 //! Two hosts for the controller under the real Pacemaker, with one fault after the other while prologs and epilogs run.
-//! Whatever moves the controller or not, each script runs once, and the controller says of each what its ledger says.
+//! Each script runs once, and the controller has the outcome that the ledger has.
 
 use anyhow::{Result, bail, ensure};
 use perilog_tests::failover::Failover;
@@ -50,7 +50,7 @@ fn no_fault_of_a_host_loses_or_doubles_anything() -> Result<()> {
     failover.join();
     failover.wait_settled()?;
 
-    // It still reaches the other host, so nothing is fenced.
+    // The active host still reaches the other one, so nothing is fenced.
     say("cut from the nodes", failover.under_load("nodes", |active| failover.cut_from_nodes(active))?);
     failover.wait_answers(ctl1)?;
     ensure!(failover.fenced().len() == fenced + 1, "{:?}", failover.fenced());

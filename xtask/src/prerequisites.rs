@@ -34,7 +34,7 @@ const NODES: [Need; 9] = [
 ];
 
 /// Prerequisites of the tests, in addition to those of the nodes.
-const TESTS: [Need; 31] = [
+const TESTS: [Need; 32] = [
     // The tests call the daemons' sockets in plain Python, and read the store.
     need(&["python3"], "python3", "python3"),
     need(&["sqlite3"], "sqlite3", "sqlite"),
@@ -79,6 +79,7 @@ const TESTS: [Need; 31] = [
     need(&["fuser"], "psmisc", "psmisc"),
     need(&["ping"], "iputils-ping", "iputils"),
     need(&["mkfs.ext4"], "e2fsprogs", "e2fsprogs"),
+    need(&["losetup"], "mount", "util-linux"),
 ];
 
 /// The PAM module of logind's sessions, where Debian (by architecture) and Fedora have it.

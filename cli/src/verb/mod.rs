@@ -46,6 +46,11 @@ use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::Out;
 
+/// Returns the host name that the kernel has.
+fn own_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 pub(crate) fn run(cli: Cli, out: Out) -> Result<Exit, Fault> {
     let endpoint = cli.global.controller();
     match cli.verb {

@@ -41,7 +41,7 @@ impl Disk {
         let device = PathBuf::from(run(Command::new("losetup").args(["--find", "--show"]).arg(file))?);
         let open = OpenOptions::new().read(true).open(&device).with_context(|| device.display().to_string())?;
         ensure!(open.metadata()?.file_type().is_block_device(), "{} is no block device", device.display());
-        // Of a device that is open, the kernel only notes it.
+        // The kernel detaches a device that is open at its last close.
         run(Command::new("losetup").arg("--detach").arg(&device))?;
         Ok(Self { device, _open: open })
     }

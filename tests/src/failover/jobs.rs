@@ -68,7 +68,7 @@ pub(super) fn drive(failover: &Failover, ends: &AtomicBool, limit: Duration) -> 
     Ok(names)
 }
 
-/// Does a job's next step if the controller acknowledges it.
+/// Takes a job's next step if the controller acknowledges it.
 fn step(failover: &Failover, name: &str, stage: &mut Stage) {
     let succeeds = |arguments: &[&str]| {
         let command = [&["timeout", ANSWER, "perilog", "--quiet"], arguments].concat();

@@ -1,5 +1,5 @@
-//! What an administrator writes and types to have two hosts for the controller: Corosync, Pacemaker, and the group that
-//! moves. One place, so that the guide's page can replace it.
+//! Files and commands by which an administrator has two hosts for the controller: Corosync, Pacemaker, and the group
+//! that moves. One place, so that the guide's page can replace it.
 //!
 //! The set-up is one text for crmsh (`crm configure load`), because twenty readable lines beat sixty of XML, and Debian
 //! and SUSE have it. All later commands are Pacemaker's own (`crm_resource`, `crm_mon`), which every distribution has.

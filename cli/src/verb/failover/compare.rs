@@ -43,7 +43,7 @@ pub(in crate::verb) fn between(own: &Inventory, other: &Inventory) -> Vec<Differ
         let shown = path.display();
         let what = match (own.files.get(path), other.files.get(path)) {
             (Some(one), Some(two)) if one.sha256 == two.sha256 => continue,
-            (Some(_), Some(_)) => format!("{shown} is another on {name}"),
+            (Some(_), Some(_)) => format!("{shown} differs from that of {name}"),
             (Some(_), None) => format!("{shown} is not on {name}"),
             (None, _) => format!("{shown} is on {name}, and not here"),
         };
@@ -60,7 +60,7 @@ pub(in crate::verb) fn between(own: &Inventory, other: &Inventory) -> Vec<Differ
         if one != two {
             let shown = path.display();
             wrong(
-                format!("the hook's {shown} is another on {name}"),
+                format!("the hook's {shown} differs from that of {name}"),
                 format!("install the same one on both: rsync -a {shown} {name}:{shown}"),
             );
         }
@@ -72,7 +72,8 @@ pub(in crate::verb) fn between(own: &Inventory, other: &Inventory) -> Vec<Differ
             what: format!(
                 "the user {USER} is {one} here and {two} on {name}: each move changes the owner of every file"
             ),
-            todo: other.user.map_or_else(String::new, same_ids),
+            // The ids of the active host are those of the files.
+            todo: if own.active { own.user } else { other.user }.map_or_else(String::new, same_ids),
             is_wrong: false,
         });
     }
@@ -114,8 +115,12 @@ mod tests {
             (|of| of.user = Some((991, 990)), "the user perilog is 990:990 here and 991:990 on ctl1", false),
             (|of| of.user = None, "990:990 here and missing on ctl1", false),
             (|of| drop(of.files.remove(&PathBuf::from("/etc/ca.pem"))), "/etc/ca.pem is not on ctl1", true),
-            (|of| of.hooks = [("/opt/drain".into(), None)].into(), "the hook's /opt/drain is another on ctl1", true),
-            (|of| of.hooks.clear(), "the hook's /opt/drain is another on ctl1", true),
+            (
+                |of| of.hooks = [("/opt/drain".into(), None)].into(),
+                "the hook's /opt/drain differs from that of ctl1",
+                true,
+            ),
+            (|of| of.hooks.clear(), "the hook's /opt/drain differs from that of ctl1", true),
             (|of| of.own.clear(), "", false),
             (|of| of.enabled.clear(), "", false),
         ];
@@ -135,7 +140,7 @@ mod tests {
         more.files.insert("/etc/b.toml".into(), text("1"));
         more.files.insert("/etc/a.toml".into(), text("9"));
         let found: Vec<String> = between(&own, &more).into_iter().map(|of| of.what).collect();
-        assert_eq!(found, ["/etc/a.toml is another on ctl1", "/etc/b.toml is on ctl1, and not here"]);
+        assert_eq!(found, ["/etc/a.toml differs from that of ctl1", "/etc/b.toml is on ctl1, and not here"]);
     }
 
     #[test]

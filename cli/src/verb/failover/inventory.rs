@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use perilog_host::accounts;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,8 @@ use crate::fault::Fault;
 use crate::out::{Page, Render};
 use crate::verb::ca::files::{self, digest};
 use crate::verb::doctor::{Role, config};
-use crate::verb::shell;
+use crate::verb::init::state;
+use crate::verb::own_name;
 
 const UNITS: [&str; 2] = ["perilog-controller.socket", "perilog-controller.service"];
 /// Directory of the drop-ins that an administrator writes. Drop-ins of packages come with their packages, and those of
@@ -93,24 +94,55 @@ pub(in crate::verb) fn here(contents: bool) -> Result<Inventory, Fault> {
             files.insert(path, text);
         }
     }
-    let output = |verb: &str| shell::ask("systemctl", &[verb, UNITS[0], UNITS[1]]).map(|output| output.stdout);
-    let lines = |verb: &str| output(verb).unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>();
-    let enabled = UNITS.iter().zip(lines("is-enabled")).filter(|(_, state)| state == "enabled");
+    let units = units()?;
     Ok(Inventory {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        host: own_name(),
         hosts: config::text(&table, &["failover", "hosts"]).map(str::to_owned),
         mounted: super::mount(&table).is_some_and(super::is_mounted),
-        active: lines("is-active").get(1).is_some_and(|state| state == "active" || state == "activating"),
-        enabled: enabled.map(|(unit, _)| (*unit).to_owned()).collect(),
-        user: accounts::account(USER).ok().map(|account| (account.uid, account.gid)),
+        active: units.active,
+        enabled: units.enabled,
+        user: user(),
         files,
         own,
         hooks: hooks(&table),
     })
 }
 
-/// Returns the files of a directory whose names do not begin with a dot, in order; none if there is no directory.
+/// State of the controller's units on this host.
+#[derive(Debug, Clone, Default)]
+pub(in crate::verb) struct Units {
+    /// The units that systemd starts at boot.
+    pub(in crate::verb) enabled: Vec<String>,
+    /// Whether the service is active.
+    pub(in crate::verb) active: bool,
+}
+
+pub(in crate::verb) fn units() -> Result<Units, Fault> {
+    let mut found = Units::default();
+    for unit in UNITS {
+        let Some(state) = state(unit)? else { continue };
+        found.enabled.extend(state.enabled.then(|| unit.to_owned()));
+        found.active |= state.active && unit.ends_with(".service");
+    }
+    Ok(found)
+}
+
+/// Returns user id and group id of the controller's user; `None`: there is no such user.
+pub(in crate::verb) fn user() -> Option<(u32, u32)> {
+    accounts::account(USER).ok().map(|account| (account.uid, account.gid))
+}
+
+/// Returns `true` if another host may bring a file of this path: it is below /etc/perilog, or a drop-in of the
+/// controller's units.
+pub(in crate::verb) fn is_portable(path: &Path) -> bool {
+    let is_plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    let is_drop_in = UNITS.iter().any(|unit| path.parent() == Some(&Path::new(DROP_INS).join(format!("{unit}.d"))));
+    is_plain && (path.starts_with("/etc/perilog") || is_drop_in)
+}
+
+/// Returns the files of a directory that are configuration (`.toml`) or drop-ins (`.conf`), in order; none if there is
+/// no directory.
 fn entries(directory: &Path) -> Vec<PathBuf> {
     let Ok(found) = fs::read_dir(directory) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = found.flatten().map(|entry| entry.path()).collect();
@@ -168,6 +200,22 @@ mod tests {
         assert_eq!(read(&dir.path().join("none"), true).unwrap(), None);
         fs::write(&path, [0xff]).unwrap();
         assert!(read(&path, true).unwrap_err().to_string().contains("key.pem"));
+    }
+
+    /// A host that was taken over must not write where it likes on the other.
+    #[test]
+    fn another_host_brings_files_of_the_controller_alone() {
+        for (path, expected) in [
+            ("/etc/perilog/controller.d/site.toml", true),
+            ("/etc/systemd/system/perilog-controller.service.d/10-site.conf", true),
+            ("/etc/systemd/system/perilog-controller.service.d/../evil.service", false),
+            ("/etc/systemd/system/evil.service.d/x.conf", false),
+            ("/etc/perilog/../cron.d/x", false),
+            ("etc/perilog/x", false),
+            ("/root/.ssh/authorized_keys", false),
+        ] {
+            assert_eq!(is_portable(Path::new(path)), expected, "{path}");
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub(in crate::verb) use inventory::Text;
 pub(in crate::verb) use peer::ask;
 
 use super::doctor::config;
+use super::own_name;
 
 /// User of the controller's unit.
 pub(in crate::verb) const USER: &str = "perilog";
@@ -44,13 +45,16 @@ pub(in crate::verb) fn is_mounted(mount: &Path) -> bool {
     perilog_host::mount::is_mounted(mount).unwrap_or(false)
 }
 
-/// Returns the name by which `hosts` lists the host named `own`: the same name, or the same first label.
+/// Returns the name by which `hosts` lists the host named `own`: preferably the same name, else one of the same host.
 pub(in crate::verb) fn listed<'h>(hosts: &'h HostList, own: &str) -> Option<&'h str> {
-    let first = |name: &'_ str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
-    hosts
-        .iter()
-        .find(|host| host.eq_ignore_ascii_case(own))
-        .or_else(|| hosts.iter().find(|host| first(host) == first(own)))
+    let same = hosts.iter().find(|host| host.eq_ignore_ascii_case(own));
+    same.or_else(|| hosts.iter().find(|host| is_same_host(host, own)))
+}
+
+/// Returns `true` if two names have the same first label, as the short and the long name of a host do.
+pub(in crate::verb) fn is_same_host(one: &str, two: &str) -> bool {
+    let first = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    first(one) == first(two)
 }
 
 /// Returns the other hosts of `[failover]` that may run the controller, if this is one of two; for error messages of
@@ -59,7 +63,7 @@ pub(crate) fn other_hosts() -> Option<Vec<String>> {
     let role = super::doctor::Role::Controller;
     let config = config::printed(role, &role.file())?;
     let hosts = hosts(&config)?;
-    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let own = own_name();
     let own = listed(&hosts, &own);
     Some(hosts.iter().filter(|host| Some(*host) != own).map(str::to_owned).collect())
 }

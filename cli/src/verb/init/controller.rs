@@ -21,14 +21,14 @@ use super::enrol::files_in;
 use super::record::Record;
 use super::settings::{OfController, value};
 use super::step::{Plan, Step};
-use super::{Common, Role, own_name, refused, show_and_do, units};
+use super::{Common, Role, refused, show_and_do, units};
 use crate::endpoint::Endpoint;
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::Out;
 use crate::verb::ca::files::{CA_CERT, CA_KEY};
 use crate::verb::ca::{self, Name};
-use crate::verb::failover;
+use crate::verb::{failover, own_name};
 use crate::{values, when};
 
 /// The port at which the controller enrols nodes, as `init` writes it into the drop-in.

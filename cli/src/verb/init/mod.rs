@@ -39,6 +39,7 @@ use perilog_core::Span;
 use perilog_host::clock;
 
 use self::step::{Plan, Shown};
+pub(in crate::verb) use self::units::state;
 use crate::endpoint::Endpoint;
 use crate::exit::{self, Exit};
 use crate::fault::Fault;
@@ -175,11 +176,6 @@ fn in_step(number: usize, step: &str, fault: Fault) -> Fault {
 fn refused(conflicts: &[String]) -> Fault {
     let list: String = conflicts.iter().map(|conflict| format!("\n  {conflict}")).collect();
     Fault::Usage(format!("{} in the way, and nothing was changed:{list}", text::count(conflicts.len() as u64, "thing")))
-}
-
-/// Returns the host name that the kernel has.
-fn own_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// Waits until `is_so` returns `true`, at most until `until_ms` (CLOCK_MONOTONIC). Returns `false` past the limit.

@@ -17,13 +17,14 @@ use super::enrol::{self, Enrolling, Proof, Token, files_in};
 use super::record::Record;
 use super::settings::{self, OfNode, value};
 use super::step::{Plan, Step};
-use super::{Common, Role, own_name, refused, show_and_do, undo, units};
+use super::{Common, Role, refused, show_and_do, undo, units};
 use crate::endpoint::{AgentSocket, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::{Out, OutputFormat, aside};
 use crate::verb::ca::files::{self, Who};
 use crate::verb::doctor::config::texts;
+use crate::verb::own_name;
 use crate::{values, when};
 
 /// Port at which a controller accepts agents, unless the operator names another one.

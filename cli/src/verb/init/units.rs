@@ -12,9 +12,9 @@ use crate::verb::shell;
 const LIMIT: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct State {
-    pub(super) enabled: bool,
-    pub(super) active: bool,
+pub(in crate::verb) struct State {
+    pub(in crate::verb) enabled: bool,
+    pub(in crate::verb) active: bool,
 }
 
 /// Returns `true` if systemd is the init process (pid 1) of this host.
@@ -23,7 +23,7 @@ pub(super) fn systemd_runs() -> bool {
 }
 
 /// Returns the state of a unit; `None` if it is not installed, or if systemd does not run.
-pub(super) fn state(unit: &str) -> Result<Option<State>, Fault> {
+pub(in crate::verb) fn state(unit: &str) -> Result<Option<State>, Fault> {
     if !systemd_runs() {
         return Ok(None);
     }

@@ -9,13 +9,15 @@ use crate::endpoint::Endpoint;
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::Out;
-use crate::verb::ca::files::Who;
+use crate::verb::ca::files::{Who, read};
 use crate::verb::ca::read::certificates;
+use crate::verb::failover::inventory::{self, Units};
 use crate::verb::failover::{self, Inventory, USER, same_ids};
 use crate::verb::init::act::Acting;
 use crate::verb::init::record::Record;
 use crate::verb::init::step::{Plan, Step};
-use crate::verb::init::{Common, Role, own_name, refused, show_and_do, units};
+use crate::verb::init::{Common, Role, refused, show_and_do, units};
+use crate::verb::own_name;
 
 /// The state of this host before `init`.
 #[derive(Debug, Clone, Default)]
@@ -52,7 +54,7 @@ fn plan(first: &Inventory, there: &There) -> Result<Plan, Vec<String>> {
         conflicts.push(format!("perilog is {ours} here and {} on {other}: install the same", first.version));
     }
     if there.active {
-        conflicts.push("the controller runs here: stop it, and look whether its store is needed".to_owned());
+        conflicts.push("the controller runs here: stop it, and decide whether its store is needed".to_owned());
     }
     match first.hosts.as_ref().map(|hosts| hosts.parse::<HostList>()) {
         Some(Ok(hosts)) if [own, other].iter().all(|host| failover::listed(&hosts, host).is_some()) => {}
@@ -84,10 +86,11 @@ fn plan(first: &Inventory, there: &There) -> Result<Plan, Vec<String>> {
         let write = Step::Write { path: path.clone(), who, text: contents.clone() };
         match there.files.get(path) {
             Some((here, _)) if here == contents => plan.is_there(format!("{shown}: as on {other}")),
+            _ if !inventory::is_portable(path) => conflicts.push(format!(
+                "{shown} differs here or is missing, and init brings files of /etc/perilog: copy it first"
+            )),
             Some((_, true)) => plan.add(format!("write {shown} anew, as on {other}"), write),
-            Some((_, false)) => {
-                conflicts.push(format!("{shown} is another here, and init did not write it: remove it"))
-            }
+            Some((_, false)) => conflicts.push(format!("{shown} differs here, and init did not write it: remove it")),
             None => plan.add(format!("write {shown}, as on {other}"), write),
         }
     }
@@ -112,9 +115,8 @@ fn certificate(first: &Inventory, own: &str, conflicts: &mut Vec<String>) {
     let Some(path) = first.own.first() else { return };
     let Some(pem) = first.files.get(path).and_then(|text| text.contents.as_ref()) else { return };
     let read = certificates(path, pem).map(|read| read.into_iter().next().map(|read| read.names).unwrap_or_default());
-    let first_label = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
     match read {
-        Ok(names) if names.iter().any(|name| first_label(name) == first_label(own)) => {}
+        Ok(names) if names.iter().any(|name| failover::is_same_host(name, own)) => {}
         Ok(names) => conflicts.push(format!(
             "the certificate of {} is for {}, and not for {own}: issue one there that has this name, too (perilog ca \
              issue --role controller, with every name)",
@@ -137,24 +139,14 @@ pub(super) fn run(other: &str, common: &Common, endpoint: &Endpoint, mut out: Ou
 }
 
 fn inspect(first: &Inventory, record: Option<&Record>) -> Result<There, Fault> {
-    use crate::verb::init::act::{CONTROLLER, SOCKET};
     let mut files = BTreeMap::new();
     for path in first.files.keys().filter(|path| path.symlink_metadata().is_ok()) {
         let is_ours = record.is_some_and(|record| record.owns(path));
-        files.insert(path.clone(), (crate::verb::ca::files::read(path)?, is_ours));
+        files.insert(path.clone(), (read(path)?, is_ours));
     }
-    let states = [(SOCKET, units::state(SOCKET)?), (CONTROLLER, units::state(CONTROLLER)?)];
-    let enabled = states.iter().filter(|(_, state)| state.is_some_and(|state| state.enabled));
-    let account = perilog_host::accounts::account(USER).ok();
-    Ok(There {
-        host: own_name(),
-        systemd: units::systemd_runs(),
-        installed: Role::Controller.program().exists(),
-        user: account.map(|account| (account.uid, account.gid)),
-        enabled: enabled.map(|(unit, _)| (*unit).to_owned()).collect(),
-        active: states.iter().any(|(unit, state)| *unit == CONTROLLER && state.is_some_and(|state| state.active)),
-        files,
-    })
+    let Units { enabled, active } = inventory::units()?;
+    let (host, systemd, installed) = (own_name(), units::systemd_runs(), Role::Controller.program().exists());
+    Ok(There { host, systemd, installed, user: inventory::user(), enabled, active, files })
 }
 
 #[cfg(test)]
@@ -226,7 +218,14 @@ mod tests {
     #[test]
     fn nothing_is_changed_where_the_hosts_do_not_match() {
         type Change = fn(&mut Inventory, &mut There);
-        let table: [(Change, &str); 7] = [
+        let table: [(Change, &str); 8] = [
+            (
+                |first, _| {
+                    let key = first.files.get(&PathBuf::from("/etc/perilog/tls/key.pem")).cloned().unwrap();
+                    first.files.insert("/etc/cron.d/evil".into(), key);
+                },
+                "/etc/cron.d/evil differs here or is missing, and init brings files of /etc/perilog",
+            ),
             (|first, _| first.version = "9".to_owned(), "here and 9 on ctl0: install the same"),
             (|first, _| first.hosts = None, "ctl0 has no [failover] with both hosts"),
             (|first, _| first.hosts = Some("ctl0,ctl2".to_owned()), "ctl0 has no [failover] with both hosts"),
@@ -238,7 +237,7 @@ mod tests {
                     let other = ("other".to_owned(), false);
                     there.files.insert("/etc/perilog/controller.toml".into(), other);
                 },
-                "/etc/perilog/controller.toml is another here, and init did not write it",
+                "/etc/perilog/controller.toml differs here, and init did not write it",
             ),
         ];
         for (change, expected) in table {
