@@ -56,6 +56,7 @@ mod late_start_is_refused;
 mod limit_passed_offline_drains;
 mod malformed_arguments_are_refused;
 mod marked_failure_is_tolerated;
+mod migration_is_not_cut_short;
 mod milestone_is_reached_once;
 mod node_enrols_by_munge;
 mod node_enrols_with_a_token;

@@ -17,6 +17,7 @@
 use std::collections::BTreeSet;
 
 use perilog_core::{IdSet, Rank};
+use perilog_host::fault;
 use rusqlite::{Connection, Transaction};
 
 use super::OpenError;
@@ -448,6 +449,7 @@ fn migrate(transaction: Transaction<'_>, from: i64) -> rusqlite::Result<()> {
         name_hosts(&transaction)?;
     }
     transaction.pragma_update(None, "user_version", VERSION)?;
+    fault::point("mid-migration");
     transaction.commit()
 }
 

@@ -17,7 +17,7 @@ pub struct Point {
 
 /// All fault points of the daemons: places in the code where a test can kill or stop the process.
 #[rustfmt::skip]
-pub const POINTS: [Point; 11] = [
+pub const POINTS: [Point; 12] = [
     agent("after-intent", "the intent is written; nothing was said of it, nothing started"),
     agent("before-accepted", "Accepted is the next message that leaves"),
     agent("after-start-call", "StartTransientUnit is on the bus; its reply was not read"),
@@ -25,6 +25,7 @@ pub const POINTS: [Point; 11] = [
     agent("after-outcome", "the outcome is written; nothing was said of it, the unit is loaded"),
     agent("after-finished", "Finished was handed to the socket"),
     agent("mid-burial", "the tombstone is written; the directory is still there"),
+    controller("mid-migration", "tables of an older release are migrated; nothing of that is on the disk"),
     controller("before-commit", "a batch is handled; none of its records is on the disk"),
     controller("after-commit", "the batch is on the disk; none of its effects has left"),
     controller("mid-fan", "a Start is on its way to one more of its nodes, and not yet to all"),
