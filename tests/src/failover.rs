@@ -58,7 +58,7 @@ impl Failover {
     }
 
     /// Boots as [`boot`](Self::boot) does; `before` writes further files while all nodes are off.
-    fn boot_with(builder: ClusterBuilder, before: impl FnOnce(&Cluster) -> Result<()>) -> Result<Self> {
+    pub fn boot_with(builder: ClusterBuilder, before: impl FnOnce(&Cluster) -> Result<()>) -> Result<Self> {
         let failover = Self::build(builder)?;
         before(failover.cluster())?;
         failover.cluster().bed().boot()?;
@@ -67,6 +67,7 @@ impl Failover {
             let state = state(first);
             Ok(state.contains("Current DC: ctl") && state.contains("Online: [ ctl0 ctl1 ]"))
         })?;
+        first.sh(site::EMPTY_STORE)?;
         first.run(&site::LOAD)?.ok()?;
         failover.wait_settled()?;
         Ok(failover)
@@ -211,6 +212,21 @@ impl Failover {
         Ok(())
     }
 
+    /// Mounts a second disk on this directory of both hosts at once, as a stand-in for a shared directory: one kernel
+    /// has one file system of it. A host that was switched off and on needs [`mount_directory`](Self::mount_directory).
+    pub fn share_directory(&self, directory: &str) -> Result<()> {
+        let disk = Disk::new(&self.cluster().bed().directory().join("directory.img"))?;
+        self.power.copies.lock().unwrap_or_else(PoisonError::into_inner).push(disk);
+        self.cluster().hosts().iter().try_for_each(|host| self.mount_directory(host, directory))
+    }
+
+    /// Mounts the disk of [`share_directory`](Self::share_directory) on one host.
+    pub fn mount_directory(&self, host: &Node, directory: &str) -> Result<()> {
+        let disks = self.power.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        let (major, minor) = disks.first().context("no shared directory")?.number()?;
+        host.sh(&format!("mknod /dev/directory b {major} {minor} && mount /dev/directory {directory}")).map(drop)
+    }
+
     /// Fills the shared disk, also again; returns when it has no room left.
     pub fn fill_disk(&self) -> Result<()> {
         self.active()?.sh(&format!("cat /dev/zero >>{0}/filler 2>/dev/null || sync {0}/filler", site::STORE)).map(drop)
@@ -234,7 +250,10 @@ fn state(host: &Node) -> String {
 }
 
 /// Returns the seconds since this machine's boot, the clock of the ledgers.
-fn now() -> Result<f64> {
+///
+/// # Errors
+/// /proc is not there.
+pub fn now() -> Result<f64> {
     let text = std::fs::read_to_string("/proc/uptime").context("/proc/uptime")?;
     text.split(' ').next().context("a time")?.parse().context("a time")
 }

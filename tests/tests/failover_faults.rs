@@ -19,6 +19,17 @@ fn no_fault_of_a_host_loses_or_doubles_anything() -> Result<()> {
     say("SIGSTOP", failover.under_load("freeze", |_| failover.freeze())?);
     ensure!(name(&failover)? == before, "the watchdog moved the controller");
 
+    // Without the disk, the controller does not run, and makes no store in the mount point.
+    let passive = failover.other(failover.active()?)?;
+    passive.systemctl(&["--no-block", "start", "perilog-controller"])?;
+    failover.cluster().wait_logged(
+        passive,
+        "perilog-controller",
+        &["no file system is mounted on /var/lib/perilog"],
+    )?;
+    passive.systemctl(&["stop", "perilog-controller"])?;
+    ensure!(passive.sh("ls -A /var/lib/perilog")?.is_empty(), "the passive host has a store");
+
     for round in ["move", "move-back"] {
         let to = failover.other(failover.active()?)?;
         say(round, failover.under_load(round, |active| failover.move_away(active))?);

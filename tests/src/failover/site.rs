@@ -80,6 +80,8 @@ location perilog-reaches-nodes perilog rule pingd: defined pingd
 rsc_defaults resource-stickiness=100
 ";
 
+/// Lines of the controller's configuration: it runs only where the shared disk is mounted.
+const FAILOVER: &str = "[failover]\nhosts = \"ctl[0-1]\"\n";
 /// Shortens the watchdog for the tests.
 const WATCHDOG: &str = "[Service]\nWatchdogSec=5s\n";
 
@@ -100,6 +102,7 @@ pub(super) fn furnish(host: &Node, disk: (u32, u32), key: &[u8], nodes: &[&str])
     host.write_file("/etc/corosync/corosync.conf", COROSYNC)?;
     host.write_with_mode("/etc/corosync/authkey", key, 0o400)?;
     host.write_file("/etc/systemd/system/perilog-controller.service.d/watchdog.conf", WATCHDOG)?;
+    host.write_file("/etc/perilog/controller.d/failover.toml", FAILOVER)?;
     furnish_machine(host, disk)?;
     host.write_file("/root/perilog.crm", format!("{FENCING}{}", CRM.replace("NODES", &nodes.join(" "))))?;
     host.write_file(FIRST_CIB_FILE, FIRST_CIB)?;
@@ -125,6 +128,11 @@ pub(super) fn disk_unit((major, minor): (u32, u32)) -> String {
     )
 }
 
+/// Begins with an empty store on the shared disk, because a controller with `[failover]` makes none; typed once, on
+/// either host.
+pub(super) const EMPTY_STORE: &str = "mount /dev/perilog /var/lib/perilog
+install -o perilog -g perilog -m 0600 /dev/null /var/lib/perilog/controller.db
+umount /var/lib/perilog";
 /// Loads the group; typed once, on either host.
 pub(super) const LOAD: [&str; 5] = ["crm", "configure", "load", "update", "/root/perilog.crm"];
 

@@ -59,7 +59,7 @@ pub(super) struct Power {
     owner: Arc<dyn HasBed>,
     /// The disk that both hosts reach.
     pub(super) disk: Disk,
-    /// Copies of the disk that one host has for itself.
+    /// Further disks: copies that one host has for itself, and the disk of a shared directory.
     pub(super) copies: Mutex<Vec<Disk>>,
     /// Requests that the switch has carried out, such as `reboot ctl0`.
     done: Mutex<Vec<String>>,
