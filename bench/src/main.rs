@@ -10,6 +10,7 @@
 //! | `fan` | one action over thousands of simulated agents on a real controller, against the bare wire |
 //! | `feed` | the verdict at an edge's feed, against that at a follower of the job's events |
 //! | `history` | requests to a real controller with thousands of finished jobs in its store, against one with few |
+//! | `takeover` | the next work after a power cut of the controller's host under Pacemaker, beside slurmctld's backup |
 //! | `core` (`perilog-bench-core`) | the controller's machine alone, one action over 65,536 ranks against 8,192 |
 //!
 //! Standard output is one JSON document (the table for people is its `table`), standard error shows the progress.
@@ -27,6 +28,7 @@ mod noise;
 mod part;
 mod process;
 mod slurm;
+mod takeover;
 mod unit;
 
 use std::io::Write as _;
@@ -49,7 +51,7 @@ fn main() -> ExitCode {
 fn run() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let Some((word, rest)) = arguments.split_first() else {
-        bail!("unit, hook, flux, slurm, idle, fan, feed or history?")
+        bail!("unit, hook, flux, slurm, takeover, idle, fan, feed or history?")
     };
     let options = || Options::parse(rest);
     match (word.as_str(), rest) {
@@ -57,6 +59,7 @@ fn run() -> Result<()> {
         ("hook", _) => report::print(&unit::run_hook(&options()?)?),
         ("flux", _) => report::print(&flux::run(&options()?)?),
         ("slurm", _) => report::print(&slurm::run(&options()?)?),
+        ("takeover", _) => report::print(&takeover::run(&options()?)?),
         ("idle", _) => report::print(&idle::run(&options()?)?),
         ("fan", _) => report::print(&fan::run(&options()?)?),
         ("feed", _) => report::print(&fan::feed::run(&options()?)?),

@@ -25,7 +25,18 @@ impl Part {
     /// Starts this program again as the part `name`, such as `swarm`, with `directory` for its files.
     pub(crate) fn start(name: &'static str, directory: &Path) -> Result<Self> {
         let program = std::env::current_exe().context("the path of this program")?;
-        let mut command = Command::new(program);
+        Self::spawn(name, directory, Command::new(program))
+    }
+
+    /// Starts a part as [`start`](Self::start) does, in the network namespace of the process `pid`.
+    pub(crate) fn start_in(pid: u32, name: &'static str, directory: &Path) -> Result<Self> {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--target={pid}")).arg("--net").arg("--");
+        command.arg(std::env::current_exe().context("the path of this program")?);
+        Self::spawn(name, directory, command)
+    }
+
+    fn spawn(name: &'static str, directory: &Path, mut command: Command) -> Result<Self> {
         command.arg(name).arg(directory).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("starting {name}"))?;
         let (input, output) = (child.stdin.take(), child.stdout.take().context("a pipe that was asked for")?);

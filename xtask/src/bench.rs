@@ -1,4 +1,4 @@
-//! `cargo xtask bench unit|hook|flux|slurm|idle|fan|feed|history|core`: builds in release, measures as root (`core`
+//! `cargo xtask bench unit|hook|flux|slurm|takeover|idle|fan|feed|history|core`: builds in release, measures as root (`core`
 //! without root and without nodes), shows the table, and keeps the JSON document with the raw samples as
 //! `target/bench/<name>.json`. `bench/src` describes the measurements.
 
@@ -16,7 +16,8 @@ use crate::prerequisites;
 use crate::privilege;
 use crate::stages::print_line;
 
-pub(crate) const ALL: [&str; 9] = ["unit", "hook", "flux", "slurm", "idle", "fan", "feed", "history", "core"];
+pub(crate) const ALL: [&str; 10] =
+    ["unit", "hook", "flux", "slurm", "takeover", "idle", "fan", "feed", "history", "core"];
 
 /// Names of the bench's options, which say how much a measurement measures.
 const OPTIONS: [&str; 7] = ["samples", "bursts", "seconds", "agents", "rounds", "ranks", "jobs"];

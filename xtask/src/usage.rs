@@ -35,7 +35,7 @@ usage: cargo xtask COMMAND
           turned red
   tidy    the house rules that no compiler knows: who may know whom, what the core must not do, file sizes,
           the field's words
-  bench [unit|hook|flux|slurm|idle|fan|feed|history|core] [--OPTION NUMBER...]
+  bench [unit|hook|flux|slurm|takeover|idle|fan|feed|history|core] [--OPTION NUMBER...]
           what a task, an idle agent, ten thousand agents and a long history cost, beside the bare parts
           (docs/performance.md)
   pages DIR

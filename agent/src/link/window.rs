@@ -62,7 +62,7 @@ impl Window {
 
     /// Records that all controllers were dialled, and the session, if there was one, has ended. Without a Welcome (the
     /// controllers are away, or turned the agent away) the window grows, unless a session ended within [`TAKEOVER_MS`].
-    pub(super) fn close(&self) {
+    pub fn close(&self) {
         self.close_at(clock::mono_ms());
     }
 
@@ -80,7 +80,7 @@ impl Window {
     }
 
     /// Returns the time to wait before the next dial: random, uniform over the window.
-    pub(super) fn pause(&self) -> Duration {
+    pub fn pause(&self) -> Duration {
         // The random number has 62 bits, a window at most 20, so every moment is equally likely.
         let random = uuid::Uuid::new_v4().as_u64_pair().1 & (u64::MAX >> 2);
         Duration::from_millis(random % self.lock().now)

@@ -25,7 +25,7 @@ pub(crate) mod handshakes;
 mod herd;
 mod rounds;
 pub(crate) mod swarm;
-mod swarms;
+pub(crate) mod swarms;
 
 use anyhow::{Result, ensure};
 use perilog_host::clock;

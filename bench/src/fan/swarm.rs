@@ -9,6 +9,7 @@
 //! | command | answers when |
 //! |---|---|
 //! | `join PORT FIRST COUNT` | COUNT agents, of the ranks from FIRST, dialled PORT, once, and were welcomed |
+//! | `join-at NAME ADDRESS FIRST COUNT` | the same; the agents dial ADDRESS, whose certificate is of NAME |
 //! | `hold 0\|1` | at once; from now on agents only accept tasks |
 //! | `release` | the agents reported the held tasks as ended |
 //! | `await WHAT NUMBER` | NUMBER of WHAT were counted: `welcomes`, `starts`, `acks`, or agents that are `connected` |
@@ -18,10 +19,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
+use perilog_agent::link::Window;
 use perilog_core::message::{FromAgent, Held, HeldState, Hello, Phase, ToAgent};
 use perilog_core::task::{Ended, Start};
 use perilog_core::{BootId, HostName, MachineId, Outcome, Rank, TaskId};
@@ -35,12 +36,6 @@ use tokio::sync::{Semaphore, watch};
 use crate::authority;
 use crate::part;
 
-/// Redial window, in milliseconds, until a Welcome names another one; the swarm also uses it in place of a shorter one.
-/// After a lost session, an agent waits a random part of its window before it dials again.
-const WINDOW_MS: u64 = 1_000;
-/// Maximum redial window in milliseconds: each failed dial doubles the window up to this time, or up to the window of
-/// the last Welcome if that is larger.
-const CEILING_MS: u64 = 30_000;
 /// Number of loopback addresses that agents dial: each address has a range of ephemeral ports of its own.
 const ADDRESSES: usize = 8;
 /// Maximum number of first dials at once; the bench measures only later dials.
@@ -63,8 +58,16 @@ pub(super) fn address(rank: usize) -> String {
     format!("127.0.0.{}", rank % ADDRESSES + 1)
 }
 
+/// What the agents of a group dial.
+enum Target {
+    /// A port of this machine, by [`ADDRESSES`] loopback addresses.
+    Port(String),
+    /// An address with its port, and the name in the certificate there.
+    Address { name: String, address: String },
+}
+
 struct Group {
-    port: String,
+    target: Target,
     directory: PathBuf,
     first: Semaphore,
     welcomes: watch::Sender<u64>,
@@ -97,8 +100,16 @@ pub(crate) fn serve(directory: &Path) -> Result<()> {
 }
 
 async fn execute(words: &[&str], directory: &Path, joined: &mut Option<Arc<Group>>) -> Result<String> {
-    if let ["join", port, first, count] = words {
-        let group = joined.insert(Arc::new(Group::new(port, directory))).clone();
+    let join = match words {
+        ["join", port, first, count] => Some((Target::Port((*port).to_owned()), first, count)),
+        ["join-at", name, address, first, count] => {
+            let target = Target::Address { name: (*name).to_owned(), address: (*address).to_owned() };
+            Some((target, first, count))
+        }
+        _ => None,
+    };
+    if let Some((target, first, count)) = join {
+        let group = joined.insert(Arc::new(Group::new(target, directory))).clone();
         let first: usize = first.parse().context("a rank")?;
         let count: usize = count.parse().context("a number of agents")?;
         part::room_for(count)?;
@@ -133,9 +144,9 @@ async fn reach(counter: &watch::Sender<u64>, number: u64) -> Result<String> {
 }
 
 impl Group {
-    fn new(port: &str, directory: &Path) -> Self {
+    fn new(target: Target, directory: &Path) -> Self {
         Self {
-            port: port.to_owned(),
+            target,
             directory: directory.to_owned(),
             first: Semaphore::new(FIRST_DIALS),
             welcomes: watch::Sender::new(0),
@@ -144,7 +155,7 @@ impl Group {
             acks: watch::Sender::new(0),
             hold: AtomicBool::new(false),
             release: watch::Sender::new(0),
-            window_ms: AtomicU64::new(WINDOW_MS),
+            window_ms: AtomicU64::new(0),
             last: Mutex::new(None),
         }
     }
@@ -170,6 +181,7 @@ struct Agent {
     group: Arc<Group>,
     rank: Rank,
     dial: Dial,
+    window: Window,
     hello: Hello,
     /// The task that the agent has accepted and whose end the controller has not acknowledged; `None` if there is none.
     held: Option<Arc<Start>>,
@@ -179,9 +191,12 @@ impl Agent {
     fn new(group: Arc<Group>, rank: usize) -> Result<Self> {
         let host = host(rank);
         let tls = ClientTls::load(&authority::agent(&group.directory, &host))?;
-        let address = format!("{}:{}", address(rank), group.port);
+        let (server_name, address) = match &group.target {
+            Target::Port(port) => (authority::SERVER.to_owned(), format!("{}:{port}", address(rank))),
+            Target::Address { name, address } => (name.clone(), address.clone()),
+        };
         let keepalive = Keepalive::brief(rank as u64);
-        let dial = Dial { server_name: authority::SERVER.to_owned(), keepalive, ..Dial::tls(address, tls) };
+        let dial = Dial { server_name, keepalive, ..Dial::tls(address, tls) };
         let hello = Hello {
             host: HostName::new(&host)?,
             machine: MachineId::new(&format!("{rank:032x}"))?,
@@ -193,11 +208,10 @@ impl Agent {
             tasks: Vec::new(),
             more: false,
         };
-        Ok(Self { group, rank: Rank(u32::try_from(rank)?), dial, hello, held: None })
+        Ok(Self { group, rank: Rank(u32::try_from(rank)?), dial, window: Window::default(), hello, held: None })
     }
 
-    /// Connects for ever, as an agent does. After a lost session, waits a random time within the redial window of the
-    /// last Welcome; the window grows while dials fail, but not at the first one after a Welcome.
+    /// Connects for ever, as an agent does, with an agent's redial window.
     async fn run(mut self) {
         let group = self.group.clone();
         let mut link = {
@@ -205,7 +219,6 @@ impl Agent {
             let _turn = group.first.acquire().await;
             dial(&self.dial).await
         };
-        let (mut window, mut spares) = (WINDOW_MS, false);
         loop {
             if let Ok(link) = link {
                 // Dials again, however the session ended.
@@ -214,12 +227,9 @@ impl Agent {
                 if welcomed {
                     group.connected.send_modify(|n| *n -= 1);
                 }
-                spares = welcomed;
-                window = if welcomed { group.window_ms.load(Ordering::Relaxed) } else { (window * 2).min(CEILING_MS) };
-            } else if !std::mem::take(&mut spares) {
-                window = (window * 2).min(CEILING_MS.max(group.window_ms.load(Ordering::Relaxed)));
             }
-            tokio::time::sleep(Duration::from_millis(fastrand::u64(..window))).await;
+            self.window.close();
+            tokio::time::sleep(self.window.pause()).await;
             link = dial(&self.dial).await;
         }
     }
@@ -234,7 +244,8 @@ impl Agent {
         let Decoded::Known(ToAgent::Welcome { redial_window_ms, .. }) = decode_to_agent(&frame)? else {
             bail!("no Welcome");
         };
-        self.group.window_ms.store(redial_window_ms.max(WINDOW_MS), Ordering::Relaxed);
+        self.window.set(redial_window_ms);
+        self.group.window_ms.store(redial_window_ms, Ordering::Relaxed);
         // The count comes after these two, because the commands `hold 0` and `release` follow the count: an agent that
         // reads the hold later may report its end at once, and again at the release.
         let mut release = self.group.release.subscribe();

@@ -10,13 +10,29 @@ use crate::part::Part;
 const OF_ONE: usize = 10_000;
 
 /// The processes of a swarm, each with its number of agents.
-pub(super) struct Swarm(Vec<(Part, usize)>);
+pub(crate) struct Swarm(Vec<(Part, usize)>);
 
 impl Swarm {
     /// Starts the processes for so many agents. No agent dials yet.
     pub(super) fn start(directory: &Path, agents: usize) -> Result<Self> {
         let part = |count| Ok((Part::start("swarm", directory)?, count));
         shares(agents).into_iter().map(part).collect::<Result<_>>().map(Self)
+    }
+
+    /// Starts the processes as [`start`](Self::start) does, in the network namespace of the process `pid`.
+    pub(crate) fn start_in(pid: u32, directory: &Path, agents: usize) -> Result<Self> {
+        let part = |count| Ok((Part::start_in(pid, "swarm", directory)?, count));
+        shares(agents).into_iter().map(part).collect::<Result<_>>().map(Self)
+    }
+
+    /// Makes every agent, of the ranks from `first`, dial an address whose certificate is of `name`; waits until all
+    /// are welcomed.
+    pub(crate) fn join_at(&mut self, name: &str, address: &str, mut first: usize) -> Result<()> {
+        let join = |count| {
+            first += count;
+            format!("join-at {name} {address} {} {count}", first - count)
+        };
+        self.ask_each(join).map(drop)
     }
 
     /// Makes every agent dial `port`, and waits until all are welcomed.
@@ -41,13 +57,13 @@ impl Swarm {
     }
 
     /// Returns the numbers of `what` that the processes have counted.
-    pub(super) fn counts(&mut self, what: &str) -> Result<Vec<usize>> {
+    pub(crate) fn counts(&mut self, what: &str) -> Result<Vec<usize>> {
         let counts = self.ask(&format!("count {what}"))?;
         counts.iter().map(|count| count.parse().context("a number")).collect()
     }
 
     /// Waits until every agent is welcomed once more than at the time of `before`, the numbers of welcomes then.
-    pub(super) fn await_welcomes(&mut self, before: &[usize]) -> Result<()> {
+    pub(crate) fn await_welcomes(&mut self, before: &[usize]) -> Result<()> {
         let mut before = before.iter();
         self.ask_each(|count| format!("await welcomes {}", before.next().unwrap_or(&0) + count))?;
         self.await_times("connected", 1)
