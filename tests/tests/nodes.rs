@@ -31,6 +31,7 @@ mod failover_full_disk;
 mod failover_leaves_no_disk;
 mod failover_page_sets_up_two_hosts;
 mod failover_two_active;
+mod failover_wrong_address;
 mod fleet_is_maintained;
 mod flux_edge;
 mod flux_edge_absences;

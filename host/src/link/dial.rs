@@ -77,9 +77,10 @@ pub(crate) async fn connect(dial: &Dial) -> Result<(SocketAddr, Stream), LinkErr
     let address = || dial.address.clone();
     let addresses: Vec<_> =
         lookup_host(&dial.address).await.map_err(|source| LinkError::Resolve { address: address(), source })?.collect();
-    let tcp = first_of(&addresses, dial.connect_limit, dial.as_root)
-        .await
-        .map_err(|source| LinkError::Connect { address: address(), source })?;
+    let tcp = match first_of(&addresses, dial.connect_limit, dial.as_root).await {
+        Ok(tcp) => tcp,
+        Err(source) => return Err(LinkError::Connect { address: address(), addresses, source }),
+    };
     let failed = |source| LinkError::of(&dial.address, source);
     dial.keepalive.apply(&tcp).map_err(failed)?;
     let peer = tcp.peer_addr().map_err(failed)?;

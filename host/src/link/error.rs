@@ -16,8 +16,8 @@ pub enum LinkError {
     Resolve { address: String, source: io::Error },
     #[error("`{name}` is no host name that a certificate can bear")]
     ServerName { name: String },
-    #[error("cannot connect to {address}: {source}")]
-    Connect { address: String, source: io::Error },
+    #[error("cannot connect to {}: {source}", at(address, addresses))]
+    Connect { address: String, addresses: Vec<SocketAddr>, source: io::Error },
     #[error("{peer}: not connected within {limit:?}")]
     TimedOut { peer: String, limit: Duration },
     #[error("{peer}: {fault} ({source})")]
@@ -30,6 +30,16 @@ pub enum LinkError {
     Cut { peer: String },
     #[error("{peer}: {source}")]
     Io { peer: String, source: io::Error },
+}
+
+/// Returns an address as it is configured, with the addresses of its name if it is a name: a wrong entry of DNS or
+/// /etc/hosts shows there.
+fn at(address: &str, resolved: &[SocketAddr]) -> String {
+    if resolved.is_empty() || address.parse::<SocketAddr>().is_ok() {
+        return address.to_owned();
+    }
+    let resolved: Vec<String> = resolved.iter().map(|address| address.ip().to_string()).collect();
+    format!("{address} ({})", resolved.join(", "))
 }
 
 impl LinkError {

@@ -246,6 +246,10 @@ async fn dialling_nobody_is_an_error_that_names_them() {
     let error = dial(&Dial::plain(&gone)).await.unwrap_err();
     assert!(matches!(&error, LinkError::Connect { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused));
     assert!(error.to_string().contains(&gone));
+    assert_eq!(error.to_string().matches("127.0.0.1").count(), 1, "{error}");
+    let by_name = gone.replace("127.0.0.1", "localhost");
+    let error = dial(&Dial::plain(&by_name)).await.unwrap_err().to_string();
+    assert!(error.contains(&format!("cannot connect to {by_name} (")) && error.contains("127.0.0.1"), "{error}");
     let error = dial(&Dial::plain("no port")).await.unwrap_err();
     assert!(matches!(error, LinkError::Resolve { .. }), "{error}");
     let listening = listener(None);
