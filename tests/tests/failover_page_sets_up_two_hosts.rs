@@ -65,6 +65,15 @@ fn an_operator_who_follows_the_page_has_two_hosts() -> Result<()> {
     contains(&reply, &["other.toml is not on", "perilog-controller.service: enabled"])?;
     contains(&ends(first, "perilog doctor controller", 1)?, &["other.toml is on", "and not here"])?;
     second.sh("rm /etc/perilog/controller.d/other.toml; systemctl disable perilog-controller.service 2>/dev/null")?;
+    // Another authority, revocation list and user on the second host.
+    let ids = second.sh("id -u perilog")?;
+    second.sh(
+        "cp -a /etc/perilog/tls/ca.pem /root/ && cat /etc/ssl/certs/ca-certificates.crt >/etc/perilog/tls/ca.pem",
+    )?;
+    second.sh("usermod -u 64123 perilog")?;
+    let reply = ends(second, "perilog doctor controller", 1)?;
+    contains(&reply, &["/etc/perilog/tls/ca.pem differs from that of", "the user perilog is 64123:", "usermod -u"])?;
+    second.sh(&format!("usermod -u {} perilog && cp -a /root/ca.pem /etc/perilog/tls/", ids.trim()))?;
     // A change on one host reaches the other by the same command.
     first.sh("echo 'retention = \"2d\"' >/etc/perilog/controller.d/site.toml")?;
     ends(second, &format!("perilog init controller --failover-of {}", first.name()), 0)?;
