@@ -107,8 +107,6 @@ AccountingStorageType=accounting_storage/none
 MpiDefault=none
 ReturnToService=2
 MessageTimeout=5
-SchedulerType=sched/builtin
-SchedulerParameters=batch_sched_delay=0
 SlurmdParameters=config_overrides
 NodeName=n[0-{last}] CPUs=2 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES State=UP
