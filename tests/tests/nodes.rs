@@ -26,6 +26,7 @@ mod doctor_names_what_is_wrong;
 mod drop_ins_for_all_services;
 mod events_of_all_jobs_are_followed;
 mod external_action;
+mod failover_drains_again;
 mod failover_faults;
 mod failover_full_disk;
 mod failover_leaves_no_disk;
