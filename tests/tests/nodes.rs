@@ -23,6 +23,7 @@ mod clock_step_changes_nothing;
 mod container_restart_is_a_boot;
 mod controller_killed_around_its_commit;
 mod doctor_names_what_is_wrong;
+mod downgrade_starts_with_the_copy;
 mod drop_ins_for_all_services;
 mod events_of_all_jobs_are_followed;
 mod external_action;
