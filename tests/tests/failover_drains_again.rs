@@ -10,7 +10,7 @@ use perilog_tests::manager::{CONFIGURATION, NOTICES};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Returns the number of notices by which the hook was told to drain the node.
+/// Returns the number of notices to the hook that drain the node.
 fn drains(failover: &Failover) -> Result<usize> {
     let notices = failover.active()?.try_read_file(NOTICES)?.unwrap_or_default();
     Ok(notices.lines().filter(|line| line.contains("\"event\":\"drain\"") && line.contains("\"n0\"")).count())

@@ -1,5 +1,5 @@
-//! `cargo xtask bench unit|hook|flux|slurm|takeover|idle|fan|feed|history|core`: builds in release, measures as root (`core`
-//! without root and without nodes), shows the table, and keeps the JSON document with the raw samples as
+//! `cargo xtask bench unit|hook|flux|slurm|takeover|idle|fan|feed|history|core`: builds in release, measures as root
+//! (`core` without root and without nodes), shows the table, and keeps the JSON document with the raw samples as
 //! `target/bench/<name>.json`. `bench/src` describes the measurements.
 
 use std::path::{Path, PathBuf};

@@ -19,7 +19,17 @@ const ARROWS: [(&str, Option<&[&str]>); 15] = [
     // Every `cargo xtask` builds it first: what it depends on is what README's first command waits for.
     ("perilog-tests", Some(&["perilog-core"])),
     ("perilog-disk", Some(&["perilog-core", "perilog-host", "perilog-controller"])),
-    ("perilog-bench", Some(&["perilog-core", "perilog-proto", "perilog-host", "perilog-controller", "perilog-tests"])),
+    (
+        "perilog-bench",
+        Some(&[
+            "perilog-core",
+            "perilog-proto",
+            "perilog-host",
+            "perilog-controller",
+            "perilog-agent",
+            "perilog-tests",
+        ]),
+    ),
     (
         "perilog-pages",
         Some(&["perilog-core", "perilog-host", "perilog-agent", "perilog-controller", "perilog-flux", "perilog"]),
@@ -99,7 +109,7 @@ mod tests {
             ("perilog-tests", "xtask", false),
             ("xtask", "perilog-tests", true),
             ("perilog-bench", "perilog-tests", true),
-            ("perilog-bench", "perilog-agent", false),
+            ("perilog-bench", "perilog-flux", false),
             ("perilog-new", "serde", false),
             ("perilog-terms", "serde", false),
             ("perilog-terms", "perilog-core", false),

@@ -130,8 +130,8 @@ fn reach(config: &Table, agent: Option<&str>) -> Vec<Finding> {
 fn one(address: &str, client: Option<ClientTls>, name: Option<&str>, agent: Option<&str>) -> Vec<Finding> {
     const ABOUT: &str = "controller";
     let todo = format!(
-        "is that the controller's host? ping it; on it: systemctl status perilog-controller.socket perilog-controller; a \
-         firewall between? ({address})"
+        "is that the controller's host? ping it; on it: systemctl status perilog-controller.socket perilog-controller; \
+         a firewall between? ({address})"
     );
     let mut to = match client {
         Some(client) => Dial::tls(address, client),

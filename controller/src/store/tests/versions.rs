@@ -203,9 +203,8 @@ fn a_store_of_version_13_goes_on() {
     assert_eq!(names, ["job-hand-over", "finish"]);
 }
 
-/// Returns each column of each table, as the name of the table, and the name and type of the column.
-/// A store outlives releases, so a change of its tables is a new version with a migration. The file has the tables of the
-/// newest version; a test that finds a difference asks for the new version.
+/// A store outlives releases, so a change of its tables is a new version with a migration. The file has the tables of
+/// the newest version.
 #[test]
 fn the_tables_of_a_version_never_change() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/store/tests/tables-{}.txt", schema::VERSION));
@@ -218,12 +217,13 @@ fn the_tables_of_a_version_never_change() {
     assert_eq!(
         found,
         frozen,
-        "{}: the tables changed. Stores of this version exist: add a migration and a new VERSION (store/schema.rs), then \
-         write the file of the new version with PERILOG_GOLDEN=write",
+        "{}: the tables changed. Stores of this version exist: add a migration and a new VERSION \
+         (store/schema.rs), then write the file of the new version with PERILOG_GOLDEN=write",
         path.display()
     );
 }
 
+/// Returns each column of each table, as the name of the table, and the name and type of the column.
 pub(super) fn tables(path: &Path) -> Vec<(String, String)> {
     let db = Connection::open(path).unwrap();
     let sql = "SELECT m.name, c.name || ' ' || c.type FROM sqlite_schema m, pragma_table_info(m.name) c ORDER BY \
