@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
 
+use crate::base::Base;
 use crate::layer::Layer;
 use crate::node::Node;
 pub(crate) use reaper::{Reaper, remove_cgroup};
@@ -38,7 +39,8 @@ fn address(index: usize) -> String {
 /// Configuration of a test bed.
 #[derive(Debug, Default)]
 pub struct Builder {
-    nodes: Vec<String>,
+    /// Names of the nodes, each with its distribution; `None`: the common one ([`Base::common`]).
+    nodes: Vec<(String, Option<Base>)>,
     layer: Option<Layer>,
     aliases: Vec<(String, String)>,
 }
@@ -46,14 +48,19 @@ pub struct Builder {
 impl Builder {
     /// Adds a node with this host name.
     pub fn node(mut self, name: impl Into<String>) -> Self {
-        self.nodes.push(name.into());
+        self.nodes.push((name.into(), None));
+        self
+    }
+
+    /// Adds a node with this host name and distribution.
+    pub fn node_of(mut self, name: impl Into<String>, base: Base) -> Self {
+        self.nodes.push((name.into(), Some(base)));
         self
     }
 
     /// Adds nodes `n0`, `n1` and so on.
-    pub fn nodes(mut self, count: usize) -> Self {
-        self.nodes.extend((0..count).map(|index| format!("n{index}")));
-        self
+    pub fn nodes(self, count: usize) -> Self {
+        (0..count).fold(self, |builder, index| builder.node(format!("n{index}")))
     }
 
     /// Adds a line to the nodes' /etc/hosts: a name for an address of the bed's network that belongs to no node from
@@ -72,18 +79,19 @@ impl Builder {
     /// Makes the test bed with all nodes switched off, so that a test can first put files on the nodes. Needs root.
     pub fn build(self) -> Result<Bed> {
         ensure!(rustix::process::geteuid().is_root(), "a bed of nodes needs root: run it through `cargo xtask test`");
-        for (index, name) in self.nodes.iter().enumerate() {
+        for (index, (name, _)) in self.nodes.iter().enumerate() {
             let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
             ensure!(plain && (1..=40).contains(&name.len()), "not a name for a node: {name:?}");
-            ensure!(!self.nodes[..index].contains(name), "two nodes named {name}");
+            ensure!(self.nodes[..index].iter().all(|(other, _)| other != name), "two nodes named {name}");
         }
         reaper::sweep();
         let reaper = Reaper::start(self.layer.as_ref())?;
         let hosts: Vec<(String, String)> =
-            self.nodes.iter().enumerate().map(|(index, name)| (address(index), name.clone())).collect();
+            self.nodes.iter().enumerate().map(|(index, (name, _))| (address(index), name.clone())).collect();
         let mut nodes = Vec::with_capacity(hosts.len());
-        for (index, (address, name)) in hosts.iter().enumerate() {
-            let node = Node::new(&reaper, index, name, address)?;
+        for (index, ((address, name), (_, base))) in hosts.iter().zip(self.nodes).enumerate() {
+            let base = base.unwrap_or_else(Base::common);
+            let node = Node::new(&reaper, index, name, address, base)?;
             upper::furnish(&node, &[&hosts[..], &self.aliases].concat())?;
             nodes.push(node);
         }

@@ -12,6 +12,7 @@ use perilog_core::controller::view::{JobView, NodeView};
 use serde::Deserialize;
 
 use crate::authority::Authority;
+use crate::base::Base;
 use crate::bed::{Bed, Builder};
 use crate::command::{Output, Running};
 use crate::layer::Layer;
@@ -55,6 +56,8 @@ pub struct ClusterBuilder {
     bare: bool,
     /// `true`: the controller has two hosts, between which Pacemaker moves it.
     two_hosts: bool,
+    /// Distributions of the first nodes; the others have the common one.
+    bases: Vec<Base>,
     scripts: BTreeMap<(String, String), String>,
     agent: String,
     controller: String,
@@ -70,6 +73,12 @@ impl ClusterBuilder {
     /// Gives the controller two hosts, [`HOSTS`]. Neither starts it at boot; agents dial [`ADDRESS`].
     pub(crate) fn two_hosts(mut self) -> Self {
         self.two_hosts = true;
+        self
+    }
+
+    /// Gives the first nodes these distributions, one each.
+    pub fn bases(mut self, bases: Vec<Base>) -> Self {
+        self.bases = bases;
         self
     }
 
@@ -105,7 +114,11 @@ impl ClusterBuilder {
             true => HOSTS.into_iter().fold(Bed::builder().alias(ADDRESS, CONTROLLER), Builder::node),
             false => Bed::builder().node(CONTROLLER),
         };
-        let bed = bed.nodes(self.nodes);
+        let mut bases = self.bases.iter().cloned();
+        let bed = (0..self.nodes).fold(bed, |bed, rank| match bases.next() {
+            Some(base) => bed.node_of(format!("n{rank}"), base),
+            None => bed.node(format!("n{rank}")),
+        });
         let bed = if self.bare { bed } else { bed.layer(layer.clone()) }.build()?;
         if let Ok(defect) = std::env::var(DEFECT_VARIABLE) {
             for node in bed.nodes() {
@@ -168,7 +181,7 @@ impl Cluster {
     pub fn builder(nodes: usize) -> ClusterBuilder {
         let (agent, controller) = (String::new(), String::new());
         let (bare, two_hosts, scripts) = (false, false, BTreeMap::new());
-        ClusterBuilder { nodes, layer: None, bare, two_hosts, scripts, agent, controller }
+        ClusterBuilder { nodes, layer: None, bare, two_hosts, bases: Vec::new(), scripts, agent, controller }
     }
 
     pub fn bed(&self) -> &Bed {
@@ -281,7 +294,7 @@ impl Cluster {
 
     /// Kills the main process of a unit with kill -9; does not wait for its end.
     pub fn kill_unit(node: &Node, unit: &str) -> Result<()> {
-        node.systemctl(&["kill", "--kill-whom=main", "--signal=KILL", unit]).map(drop)
+        node.systemctl(&["kill", "--kill-who=main", "--signal=KILL", unit]).map(drop)
     }
 }
 

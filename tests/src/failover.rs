@@ -143,7 +143,7 @@ impl Failover {
 
     /// Stops the controller by SIGSTOP.
     pub fn freeze(&self) -> Result<()> {
-        self.active()?.systemctl(&["kill", "--kill-whom=main", "--signal=STOP", CONTROLLER]).map(drop)
+        self.active()?.systemctl(&["kill", "--kill-who=main", "--signal=STOP", CONTROLLER]).map(drop)
     }
 
     /// Cuts a host's power. Pacemaker, when it fences the host, switches it on again.

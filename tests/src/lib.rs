@@ -40,7 +40,7 @@ pub mod slurm;
 mod stores;
 mod wait;
 
-pub use base::BASE_VARIABLE;
+pub use base::{BASE_VARIABLE, BASES_VARIABLE, Base};
 pub use bed::{Bed, Builder};
 pub use browser::Browser;
 pub use clock::Stopwatch;

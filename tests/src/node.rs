@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::process::Signal;
 
-use crate::base;
+use crate::base::Base;
 use crate::bed::{Reaper, remove_cgroup};
 use crate::command::{self, Running, children, signal};
 use crate::wait_until;
@@ -34,6 +34,7 @@ pub struct Node {
     bed: PathBuf,
     bed_name: String,
     layer: PathBuf,
+    base: Base,
     cgroup: PathBuf,
     hub: u32,
     power: Mutex<Option<Power>>,
@@ -64,14 +65,16 @@ impl Drop for Power {
 }
 
 impl Node {
-    pub(crate) fn new(reaper: &Reaper, index: usize, name: &str, address: &str) -> Result<Self> {
+    pub(crate) fn new(reaper: &Reaper, index: usize, name: &str, address: &str, base: Base) -> Result<Self> {
         let node = Self {
             name: name.to_owned(),
             index,
             address: address.to_owned(),
             bed: reaper.directory().to_owned(),
             bed_name: reaper.name().to_owned(),
-            layer: reaper.layer().to_owned(),
+            // Packages have installed the product there: no layer lies over it.
+            layer: if base.has_product() { reaper.empty() } else { reaper.layer().to_owned() },
+            base,
             cgroup: reaper.cgroup().join(name),
             hub: reaper.hub(),
             power: Mutex::new(None),
@@ -86,6 +89,11 @@ impl Node {
     /// Returns the node's host name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns the node's distribution.
+    pub(crate) fn base(&self) -> &Base {
+        &self.base
     }
 
     pub(crate) fn bed_name(&self) -> &str {
@@ -137,7 +145,7 @@ impl Node {
             .arg(&self.name)
             .arg(self.index.to_string())
             .arg(&self.layer)
-            .arg(base::base());
+            .arg(self.base.root());
         let supervisor = Running::start(format!("node {}", self.name), &mut command)?;
         *power = Some(Power { supervisor, booted: false });
         Ok(())

@@ -6,11 +6,12 @@ mod orphan;
 mod state;
 
 use std::cmp::Ordering;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::base;
+use crate::base::Base;
 use crate::cluster::{Cluster, ClusterBuilder};
 use crate::command::Output;
 use crate::node::Node;
@@ -72,11 +73,16 @@ SlurmdParameters=config_overrides
 PrologFlags=Alloc
 ";
 
-/// Returns `true` if the Slurm of the nodes has a setting of slurm.conf, or a value of one, that came with a newer
-/// release than the oldest that perilog supports.
+/// Returns `true` if the Slurm of the nodes knows a setting, as [`is_known`] says of a root.
 pub fn knows(setting: &str) -> bool {
+    is_known(Base::common().root(), setting)
+}
+
+/// Returns `true` if the Slurm below the root directory of a system has a setting of slurm.conf, or a value of one,
+/// that came with a newer release than the oldest that perilog supports.
+pub fn is_known(root: &Path, setting: &str) -> bool {
     let found = std::process::Command::new("find")
-        .arg(base::in_base("/usr/lib"))
+        .arg(root.join("usr/lib"))
         .args(["-path", "*/slurm*/libslurmfull.so", "-exec", "grep", "-q", setting, "{}", ";", "-print"])
         .output();
     found.is_ok_and(|found| !found.stdout.is_empty())
@@ -139,8 +145,10 @@ impl<'a> Slurm<'a> {
         for node in cluster.bed().nodes() {
             node.write_file("/etc/slurm/slurm.conf", format!("{CONFIGURATION}{more}{nodes}"))?;
             // The tests use no cgroups. On a machine with both hierarchies, slurmd would choose a plugin and then
-            // refuse that plugin.
-            node.write_file("/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")?;
+            // refuse that plugin. Slurm 20.11 knows one hierarchy, and not the setting.
+            if is_known(node.base().root(), "CgroupPlugin") {
+                node.write_file("/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")?;
+            }
             for (name, text) in EXAMPLES {
                 node.write_script(&format!("/usr/libexec/perilog/slurm/{name}"), text)?;
             }

@@ -17,7 +17,7 @@ fn cluster(controller: &str) -> Result<Cluster> {
 }
 
 fn signal(cluster: &Cluster, unit: &str, signal: &str) -> Result<()> {
-    cluster.node(0)?.systemctl(&["kill", "--kill-whom=main", "--signal", signal, unit]).map(drop)
+    cluster.node(0)?.systemctl(&["kill", "--kill-who=main", "--signal", signal, unit]).map(drop)
 }
 
 /// Waits until the node has written the intent of job `late`, and then until its not-after time has passed.

@@ -19,7 +19,7 @@ fn killed(body: &str) -> Result<(Cluster, Running)> {
     // From here on the agent expects nothing but an end.
     let at_work = || Ok(cluster.outcome("j", "epilog", 1)?.1.contains("10-gate"));
     cluster.bed().wait_until("the script is shown", SOON, at_work)?;
-    cluster.node(1)?.sh("systemctl kill --kill-whom=main --signal=KILL 'perilog-task-epilog-j-1-*.service'")?;
+    cluster.node(1)?.sh("systemctl kill --kill-who=main --signal=KILL 'perilog-task-epilog-j-1-*.service'")?;
     Ok((cluster, run))
 }
 

@@ -31,7 +31,7 @@ fn a_term_that_nobody_asked_perilog_for_makes_no_cancel() -> Result<()> {
     let body = "trap '' TERM\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 37)";
     let (cluster, mut run) = running_epilog(body)?;
     let node = cluster.node(0)?;
-    node.sh(&format!("systemctl kill --kill-whom=main --signal=TERM {UNIT}"))?;
+    node.sh(&format!("systemctl kill --kill-who=main --signal=TERM {UNIT}"))?;
     // A restarted agent has only the files on disk.
     cluster.renew_agent(0)?;
     cluster.open_gates()?;
@@ -46,7 +46,7 @@ fn a_term_that_nobody_asked_perilog_for_makes_no_cancel() -> Result<()> {
 #[test]
 fn a_kill_reaches_what_a_stopped_runner_does_not_pass_on() -> Result<()> {
     let (cluster, mut run) = running_epilog(AT_GATE)?;
-    cluster.node(0)?.sh(&format!("systemctl kill --kill-whom=main --signal=STOP {UNIT}"))?;
+    cluster.node(0)?.sh(&format!("systemctl kill --kill-who=main --signal=STOP {UNIT}"))?;
     cluster.perilog(&["cancel", "j", "epilog"])?.ok()?;
     cluster.bed().wait_until("ps says why nothing comes of it", SOON, || {
         Ok(cluster.perilog(&["ps"])?.ok()?.contains("its runner is stopped"))
@@ -65,7 +65,7 @@ fn a_kill_reaches_what_a_stopped_runner_does_not_pass_on() -> Result<()> {
 fn a_stopped_runner_is_overdue_all_the_same() -> Result<()> {
     let (cluster, mut run) = running_epilog_with("timeout = \"15s\"\n", AT_GATE)?;
     let node = cluster.node(0)?;
-    node.sh(&format!("systemctl kill --kill-whom=main --signal=STOP {UNIT}"))?;
+    node.sh(&format!("systemctl kill --kill-who=main --signal=STOP {UNIT}"))?;
     cluster.bed().wait_until("ps says that it is overdue", SOON, || {
         Ok(cluster.perilog(&["ps"])?.ok()?.contains("past its limit of 15s"))
     })?;
@@ -73,7 +73,7 @@ fn a_stopped_runner_is_overdue_all_the_same() -> Result<()> {
         Ok(cluster.perilog(&["drain"])?.ok()?.contains("past its limit of 15s"))
     })?;
     // The runner sees that the limit has passed, and stops the script.
-    node.sh(&format!("systemctl kill --kill-whom=main --signal=CONT {UNIT}"))?;
+    node.sh(&format!("systemctl kill --kill-who=main --signal=CONT {UNIT}"))?;
     cluster.wait_end(&mut run)?;
     let (word, text) = cluster.outcome("j", "epilog", 0)?;
     ensure!(word == "timeout", "{word}: {text}");

@@ -43,7 +43,7 @@ fn restart_of_the_bus() -> Result<()> {
     let kill = "\
 pid() { systemctl show --property=MainPID --value dbus.service; }
 before=$(pid)
-systemctl kill --signal=KILL --kill-whom=main dbus.service
+systemctl kill --signal=KILL --kill-who=main dbus.service
 while [ \"$(pid)\" = \"$before\" ]; do sleep 0.01; done
 systemctl start dbus.service";
     during_a_script(kill, Some("dbus.service"))

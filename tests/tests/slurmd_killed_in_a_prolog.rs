@@ -130,7 +130,7 @@ fn a_job_begins_again_though_its_hook_was_killed_with_slurmd() -> Result<()> {
     slurm.open_all("epilog")?;
     let job = slurm.submit(1, "true")?;
     cluster.wait_action_begun(&job, "prolog", &[0])?;
-    cluster.node(0)?.systemctl(&["kill", "--kill-whom=all", "--signal=KILL", "slurmd.service"])?;
+    cluster.node(0)?.systemctl(&["kill", "--kill-who=all", "--signal=KILL", "slurmd.service"])?;
     slurm.start_slurmd(0)?;
     slurm.wait_held(0, &job, "prolog")?;
     slurm.open(0, "prolog", 0)?;
@@ -149,7 +149,7 @@ fn a_job_begins_again_though_its_agent_was_killed_with_slurmd() -> Result<()> {
     cluster.wait_action_begun(&job, "prolog", &[0])?;
     cluster.node(0)?.systemctl(&[
         "kill",
-        "--kill-whom=main",
+        "--kill-who=main",
         "--signal=KILL",
         "slurmd.service",
         "perilog-agent.service",

@@ -71,7 +71,7 @@ fn a_status_that_no_live_hook_received_drains() -> Result<()> {
     let job = slurm.submit(1, "true")?;
     cluster.wait_action_begun(&job, "epilog", &[0])?;
     let node = cluster.node(0)?;
-    node.systemctl(&["kill", "--kill-whom=all", "--signal=KILL", "slurmd.service", "perilog-agent.service"])?;
+    node.systemctl(&["kill", "--kill-who=all", "--signal=KILL", "slurmd.service", "perilog-agent.service"])?;
     let next = slurm.submit(1, "true")?;
     slurm.wait_held(0, &job, "epilog")?;
     slurm.start_slurmd(0)?;

@@ -30,7 +30,7 @@ fn daemons_that_hang_are_started_again_and_scripts_go_on() -> Result<()> {
     cluster.wait_begun("j", &[0])?;
     for (node, unit) in daemons {
         let before = main_pid(node, unit)?;
-        node.systemctl(&["kill", "--kill-whom=main", "--signal=STOP", unit])?;
+        node.systemctl(&["kill", "--kill-who=main", "--signal=STOP", unit])?;
         cluster.bed().wait_until(&format!("{unit} has another process"), LIMIT, || {
             let now = main_pid(node, unit)?;
             Ok(now != before && now != "0")

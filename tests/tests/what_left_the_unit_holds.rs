@@ -117,7 +117,7 @@ fn a_runner_that_is_killed_while_it_waits_makes_a_failure() -> Result<()> {
     let cluster = with_epilog(BY_SU).boot()?;
     let mut run = cluster.start_perilog(&["run", "epilog", "--job", "j", "--nodes", "n0"])?;
     wait_named(&cluster, "session-c1.scope")?;
-    cluster.node(0)?.sh("systemctl kill --kill-whom=main --signal=KILL 'perilog-task-epilog-j-0-*.service'")?;
+    cluster.node(0)?.sh("systemctl kill --kill-who=main --signal=KILL 'perilog-task-epilog-j-0-*.service'")?;
     ensure!(cluster.wait_end(&mut run)? == 1);
     ensure!(cluster.outcome("j", "epilog", 0)?.1 == "failed (its runner was killed: signal KILL)");
     let drained = cluster.perilog(&["drain"])?.ok()?;

@@ -20,6 +20,8 @@ const SCRIPTS: [(&str, &str); 3] = [
     ("hub.sh", include_str!("hub.sh")),
     ("node-init.sh", include_str!("node-init.sh")),
 ];
+/// Directory of a bed that is the layer of nodes without a product.
+const EMPTY: &str = "empty";
 const PREFIX: &str = "perilog-bed-";
 /// Time limit for making a bed on a busy machine, which takes moments.
 const START: Duration = Duration::from_secs(60);
@@ -73,7 +75,7 @@ impl Reaper {
         let mut child = command.spawn().context("starting the reaper of a bed")?;
         let pipe = child.stdin.take();
         let mut reaper =
-            Self { name, layer: directory.join("empty"), directory, cgroup: PathBuf::new(), hub: 0, child, pipe };
+            Self { name, layer: directory.join(EMPTY), directory, cgroup: PathBuf::new(), hub: 0, child, pipe };
         if let Some(layer) = layer {
             reaper.layer = layer.path_for(&reaper.directory)?;
         }
@@ -118,6 +120,11 @@ impl Reaper {
         &self.layer
     }
 
+    /// Returns a directory with an empty `usr`: the layer of nodes without one.
+    pub(crate) fn empty(&self) -> PathBuf {
+        self.directory.join(EMPTY)
+    }
+
     pub(crate) fn cgroup(&self) -> &Path {
         &self.cgroup
     }
@@ -145,7 +152,7 @@ fn make_directory(directory: &Path) -> Result<File> {
         // `sweep` ignores this name: the directory has no lock yet, and another process may sweep at any moment.
         let name = directory.file_name().unwrap_or_default().to_string_lossy();
         let new = directory.with_file_name(format!(".new-{name}"));
-        std::fs::create_dir_all(new.join("empty/usr"))?;
+        std::fs::create_dir_all(new.join(EMPTY).join("usr"))?;
         let lock = File::create(new.join("lock"))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         for (name, text) in SCRIPTS {

@@ -8,7 +8,6 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use rustix::fs::{XattrFlags, fsetxattr};
 
-use crate::base::in_base;
 use crate::node::{Node, booted_marker};
 
 const VENDOR: &str = "/usr/lib/systemd/system";
@@ -78,7 +77,7 @@ pub(super) fn furnish(node: &Node, hosts: &[(String, String)]) -> Result<()> {
         link(format!("/etc/systemd/system/{unit}"), "/dev/null")?;
     }
     // With dbus-broker as the bus (Fedora, RHEL), dbus.service is an alias; enabling dbus-broker creates the alias.
-    if !in_base(VENDOR).join("dbus.service").exists() {
+    if !node.base().file(VENDOR).join("dbus.service").exists() {
         link("/etc/systemd/system/dbus.service".into(), &format!("{VENDOR}/dbus-broker.service"))?;
     }
     link("/etc/systemd/system/default.target".into(), "bed.target")?;
@@ -87,7 +86,7 @@ pub(super) fn furnish(node: &Node, hosts: &[(String, String)]) -> Result<()> {
     let machine_id = std::fs::read_to_string("/proc/sys/kernel/random/uuid").context("a machine id")?.replace('-', "");
     let addresses: String = hosts.iter().map(|(address, name)| format!("{address} {name}\n")).collect();
     let append = |path: &str, line: String| -> Result<String> {
-        let text = std::fs::read_to_string(in_base(path)).with_context(|| format!("reading {path}"))?;
+        let text = std::fs::read_to_string(node.base().file(path)).with_context(|| format!("reading {path}"))?;
         Ok(format!("{}\n{line}\n", text.trim_end()))
     };
     let booted = format!(
