@@ -67,7 +67,8 @@ fn a_drop_in_that_overrides_the_package_is_named_and_nothing_runs() -> Result<()
         ("PrivateTmp=yes", "a mount namespace of its own"),
         ("ProtectSystem=full", "a mount namespace of its own"),
         ("NoNewPrivileges=yes", "NoNewPrivileges="),
-        ("CapabilityBoundingSet=CAP_DAC_OVERRIDE CAP_FOWNER", "CapabilityBoundingSet="),
+        // Without the empty one, systemd 262 adds to the package's full set.
+        ("CapabilityBoundingSet=\nCapabilityBoundingSet=CAP_DAC_OVERRIDE CAP_FOWNER", "CapabilityBoundingSet="),
     ]
     .into_iter()
     .enumerate()

@@ -55,7 +55,8 @@ pub(crate) fn run(names: &[&str], options: &[&str]) -> Result<bool> {
             "-p",
             "perilog-hold",
         ])?;
-        static_runner::build(&cargo::target()?)?;
+        let target = cargo::target()?;
+        static_runner::build(&target, &target.join("release"))?;
     }
     cargo::run(&["build", "--release", "-p", "perilog-bench"])?;
     let target = cargo::target()?;

@@ -7,11 +7,14 @@
 //! `cargo xtask test` also makes packages, of the programs built for its tests ([`for_tests`]): the same layout,
 //! scripts and units, with unoptimised programs that have fault points.
 
+mod cut;
 mod deb;
 pub(crate) mod earlier;
 pub(crate) mod lint;
+pub(crate) mod portable;
 mod rpm;
 pub(crate) mod static_runner;
+mod symbols;
 mod tree;
 
 use std::path::{Path, PathBuf};
@@ -19,12 +22,24 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use self::portable::Portable;
 use crate::stages::print_line;
-use crate::{Usage, cargo, pages, prerequisites};
+use crate::{Usage, cargo, nodes, pages, prerequisites};
 
 /// Arguments of cargo that select the product's programs, by the packages of the workspace.
 const PROGRAMS: [&str; 10] =
     ["-p", "perilog", "-p", "perilog-agent", "-p", "perilog-controller", "-p", "perilog-flux", "-p", "perilog-hold"];
+
+/// Files that cargo makes of [`PROGRAMS`] for packages.
+const BUILT: [&str; 7] = [
+    "perilog",
+    "perilog-agent",
+    "perilog-controller",
+    "perilog-flux",
+    "perilog-report",
+    "perilog-runner",
+    "libperilog_hold.so",
+];
 
 /// Name of the packages' directory, below the directory of the programs under test.
 const FOR_TESTS: &str = "packages";
@@ -41,6 +56,8 @@ struct Contents<'a> {
     binaries: &'a Path,
     /// Directory with the manual pages and completions.
     pages: &'a Path,
+    /// Directory of the C library that the programs were linked against; `None`: it is this machine's.
+    libraries: Option<&'a Path>,
     /// Whether to compress fast instead of tightly: a test installs its packages only once, and tight compression takes
     /// longer than all other steps.
     loosely: bool,
@@ -52,16 +69,18 @@ pub(crate) fn run(kinds: &[&str]) -> Result<bool> {
     let kinds = kinds.iter().map(|kind| Kind::named(kind)).collect::<Result<Vec<_>>>()?;
     let kinds = if kinds.is_empty() { vec![Kind::Deb, Kind::Rpm] } else { kinds };
     prerequisites::ensure_packagers(&kinds)?;
-    cargo::run(&[&["build", "--release", "--locked"], &PROGRAMS[..]].concat())?;
+    let portable = Portable::find()?;
+    let binaries = portable::build(portable.as_ref(), true)?;
+    if portable.is_some() {
+        symbols::check(&binaries)?;
+    }
     let target = cargo::target()?;
-    static_runner::build(&target)?;
+    static_runner::build(&target, &binaries)?;
     let pages = target.join("pages");
     pages::make(&pages)?;
-    let made = pack(
-        &kinds,
-        &Contents { binaries: &target.join("release"), pages: &pages, loosely: false },
-        &target.join("dist"),
-    )?;
+    let libraries = portable.as_ref().map(Portable::system);
+    let contents = Contents { binaries: &binaries, pages: &pages, libraries, loosely: false };
+    let made = pack(&kinds, &contents, &target.join("dist"))?;
     lint::check(&made)?;
     for package in &made {
         let size = package.metadata().with_context(|| format!("asking for {}", package.display()))?.len();
@@ -70,19 +89,27 @@ pub(crate) fn run(kinds: &[&str]) -> Result<bool> {
     Ok(true)
 }
 
-/// Makes all packages from the programs in `binaries`, for tests on real nodes; returns their paths.
-pub(crate) fn for_tests(binaries: &Path) -> Result<Vec<PathBuf>> {
+/// Makes all packages for tests on real nodes; returns their paths. Builds their programs, with code for tests.
+/// `binaries` is the directory of the programs of this machine, below which the packages are.
+pub(crate) fn for_tests(binaries: &Path, portable: Option<&Portable>) -> Result<Vec<PathBuf>> {
     let directory = binaries.join(FOR_TESTS);
     let pages = cargo::target()?.join("pages");
     pages::write(&binaries.join("perilog-pages"), &pages)?;
     let stripped = binaries.join("stripped");
-    strip(binaries, &stripped)?;
-    pack(&[Kind::Deb, Kind::Rpm], &Contents { binaries: &stripped, pages: &pages, loosely: true }, &directory)
+    // Of this machine's C library, the programs are built already.
+    let programs = portable.map_or_else(|| Ok(binaries.to_owned()), |_| portable::build(portable, false))?;
+    if portable.is_some() {
+        symbols::check(&programs)?;
+    }
+    strip(&programs, &stripped)?;
+    let libraries = portable.map(Portable::system);
+    let contents = Contents { binaries: &stripped, pages: &pages, libraries, loosely: true };
+    pack(&[Kind::Deb, Kind::Rpm], &contents, &directory)
 }
 
 /// Makes packages of an earlier commit, from which a test upgrades.
-pub(crate) fn of_earlier(binaries: &Path) -> Result<()> {
-    earlier::pack(&binaries.join(FOR_TESTS).join("earlier"))
+pub(crate) fn of_earlier(binaries: &Path, portable: Option<&Portable>) -> Result<()> {
+    earlier::pack(&binaries.join(FOR_TESTS).join("earlier"), portable)
 }
 
 /// Returns the directory in which [`for_tests`] puts packages.
@@ -90,12 +117,18 @@ pub(crate) fn of_tests(binaries: &Path) -> PathBuf {
     binaries.join(FOR_TESTS)
 }
 
+/// Modules of the tests on nodes that install packages.
+pub(crate) const OF_PACKAGES: [&str; 3] = ["packages_come_and_go", "rpms_install_by_dnf", "rpms_install_into_a_root"];
+
+/// Returns `true` if the test installs packages on its nodes.
+pub(crate) fn installs_packages(test: &str) -> bool {
+    OF_PACKAGES.contains(&nodes::module(test))
+}
+
 /// Copies the programs without debugging information; keeps the names of functions.
 fn strip(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir_all(to).with_context(|| format!("making {}", to.display()))?;
-    let programs =
-        ["perilog", "perilog-agent", "perilog-controller", "perilog-flux", "perilog-report", "perilog-runner"];
-    for program in programs.into_iter().chain(["libperilog_hold.so"]) {
+    for program in BUILT {
         succeed(Command::new("strip").arg("--strip-debug").arg("-o").arg(to.join(program)).arg(from.join(program)))?;
     }
     Ok(())

@@ -6,6 +6,7 @@ mod cargo;
 mod demo;
 mod dependencies;
 mod dist;
+mod elsewhere;
 mod git;
 mod mutate;
 mod nodes;
@@ -13,6 +14,7 @@ mod pages;
 mod prerequisites;
 mod privilege;
 mod processors;
+mod roots;
 mod sim;
 mod soak;
 mod stages;
@@ -46,6 +48,9 @@ fn run(arguments: &[&str]) -> Result<bool> {
         ["test" | "ci"] => test::run(),
         ["test", "packages"] => test::packages(),
         ["test", "quick"] => test::quick(),
+        ["test", "nodes", words @ ..] => elsewhere::run(words),
+        ["test", "tour"] => elsewhere::tour(),
+        ["test", "mixed"] => elsewhere::mixed(),
         ["test", names @ ..] => test::named(names),
         ["sim", arguments @ ..] => sim::run(arguments),
         ["soak", kind, arguments @ ..] if soak::ALL.contains(kind) => soak::run(kind, arguments),
@@ -57,7 +62,9 @@ fn run(arguments: &[&str]) -> Result<bool> {
         ["bench", name, options @ ..] if bench::ALL.contains(name) => bench::run(&[name], options),
         ["help" | "-h" | "--help"] | [] => stages::print_line(HELP.trim_end()).map(|()| true),
         // Commands of this program to itself, as root.
-        [nodes::TESTS, binaries, program, at_once, tests @ ..] => nodes::tests(binaries, program, at_once, tests),
+        [nodes::TESTS, binaries, program, at_once, seconds, bases, tests @ ..] => {
+            nodes::tests(binaries, program, at_once, seconds, bases, tests)
+        }
         [nodes::SOAK, binaries, kind, seconds, seed] => soak::on_nodes(binaries, kind, seconds, seed),
         [nodes::DEMO, binaries, name] => demo::on_nodes(binaries, name),
         other => Err(Usage(format!("no such command: {}\n\n{HELP}", other.join(" "))).into()),

@@ -34,7 +34,9 @@ const NODES: [Need; 9] = [
 ];
 
 /// Prerequisites of the tests, in addition to those of the nodes.
-const TESTS: [Need; 32] = [
+const TESTS: [Need; 33] = [
+    // It installs the .rpm files into a root.
+    need(&["dnf"], "dnf", "dnf"),
     // The tests call the daemons' sockets in plain Python, and read the store.
     need(&["python3"], "python3", "python3"),
     need(&["sqlite3"], "sqlite3", "sqlite"),
@@ -108,6 +110,9 @@ const RPM: [Need; 3] = [
     need(&["cpio"], "cpio", "cpio"),
 ];
 
+/// Prerequisites to make roots of other distributions, and to build programs for systems older than this one.
+const ROOTS: [Need; 2] = [need(&["mmdebstrap"], "mmdebstrap", "mmdebstrap"), need(&["zstd"], "zstd", "zstd")];
+
 /// Disk space in `target` that a whole build of the tests takes, in MiB.
 const BUILD_MIB: u64 = 10 * 1024;
 /// Disk space that packages and nodes of the tests take beside the build, in MiB.
@@ -127,7 +132,7 @@ pub(crate) fn ensure_tests() -> Result<()> {
     privilege::obtain()?;
     rust_components()?;
     match packages_are_tested() {
-        true => ensure_there(&[&NODES, &TESTS, &SOURCES, &DEB, &RPM])?,
+        true => ensure_there(&[&NODES, &TESTS, &SOURCES, &DEB, &RPM, &ROOTS])?,
         false => ensure_there(&[&NODES, &TESTS])?,
     }
     kernel()
@@ -135,6 +140,11 @@ pub(crate) fn ensure_tests() -> Result<()> {
 
 /// Returns `true` if tests can install packages here: the nodes run this machine's system, and the tests use apt.
 pub(crate) fn packages_are_tested() -> bool {
+    is_there(&["apt-get"])
+}
+
+/// Returns `true` if roots of Debian can be made here: apt fetches their packages.
+pub(crate) fn makes_roots() -> bool {
     is_there(&["apt-get"])
 }
 
@@ -146,7 +156,8 @@ pub(crate) fn ensure_packagers(kinds: &[Kind]) -> Result<()> {
             Kind::Rpm => &RPM,
         }
     };
-    let needs: Vec<&[Need]> = [&SOURCES[..]].into_iter().chain(kinds.iter().map(of)).collect();
+    let roots = if makes_roots() { &ROOTS[..] } else { &[] };
+    let needs: Vec<&[Need]> = [&SOURCES[..], roots].into_iter().chain(kinds.iter().map(of)).collect();
     ensure_there(&needs)
 }
 

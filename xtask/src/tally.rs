@@ -21,7 +21,7 @@ impl Tally {
             let part = result.split([';', '.']).map(str::trim).find_map(|part| part.strip_suffix(word))?;
             part.trim().parse().ok()
         };
-        Some(Self { passed: count("passed")?, failed: count("failed")?, skipped: 0 })
+        Some(Self { passed: count("passed")?, failed: count("failed")?, skipped: count("skipped").unwrap_or(0) })
     }
 
     /// Returns the counts of a finished test program. A program that failed without a failed test, for instance by a

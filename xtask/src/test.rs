@@ -8,14 +8,14 @@ use perilog_tests::{Stopwatch, flux, slurm};
 
 use crate::beside::beside;
 use crate::cargo::{self, Built, TestProgram};
+use crate::dist::portable::Portable;
+use crate::roots::Release;
 use crate::stages::{Stages, print_line};
 use crate::tally::Tally;
-use crate::{dependencies, dist, nodes, prerequisites, tidy};
+use crate::{dependencies, dist, elsewhere, nodes, prerequisites, tidy};
 
 /// Time limit in seconds for a pure test program, which takes seconds: a hanging program must not hang CI.
 const PURE_LIMIT_SECONDS: &str = "600";
-/// Modules of the tests on nodes that install packages.
-const OF_PACKAGES: [&str; 2] = ["packages_come_and_go", "rpms_install_into_a_root"];
 /// Test program of the runner.
 const OF_RUNNER: &str = "agent: runner";
 /// Module of the test on nodes that is among the quick ones: four nodes, an epilog that hangs, and a kill -9 of the
@@ -55,10 +55,14 @@ pub(crate) fn run() -> Result<bool> {
         stages.run("documentation tests", documentation_tests)?;
         let packed = history && pack(&mut stages, &built)?;
         stages.run("tests on real nodes", |tally| on_nodes(&built, packed, tally))?;
+        if packed {
+            elsewhere::tours(&mut stages, &built)?;
+            elsewhere::mixed_of(&mut stages, &built, &[Release::OLDEST, Release::NEWEST])?;
+        }
     }
     if !apt {
         stages.run("packages", |tally| {
-            tally.skipped += OF_PACKAGES.len();
+            tally.skipped += dist::OF_PACKAGES.len();
             print_line(
                 "not made, installed, upgraded and removed: that is done where there is apt, on Debian or Ubuntu",
             )
@@ -81,7 +85,8 @@ pub(crate) fn packages() -> Result<bool> {
     {
         stages.run("packages on real nodes", |tally| {
             let tests = nodes::list(built.on_nodes()?)?;
-            let tests: Vec<&str> = tests.iter().map(String::as_str).filter(|test| of_packages(test)).collect();
+            let tests: Vec<&str> =
+                tests.iter().map(String::as_str).filter(|test| dist::installs_packages(test)).collect();
             nodes::run_tests(&built.binaries, built.on_nodes()?, &tests, tally)
         })?;
     }
@@ -124,11 +129,11 @@ pub(crate) fn named(names: &[&str]) -> Result<bool> {
 
 /// Runs the stage that checks, before the build, that git has the commit from which tests upgrade. Returns `true` if
 /// so.
-fn history(stages: &mut Stages) -> Result<bool> {
+pub(crate) fn history(stages: &mut Stages) -> Result<bool> {
     stages.run("history", |_| dist::earlier::is_known())
 }
 
-fn build(stages: &mut Stages) -> Result<Option<Built>> {
+pub(crate) fn build(stages: &mut Stages) -> Result<Option<Built>> {
     let mut built = None;
     stages.run("build", |_| {
         built = Some(cargo::build_everything()?);
@@ -139,23 +144,26 @@ fn build(stages: &mut Stages) -> Result<Option<Built>> {
 
 /// Makes packages of the built programs, and packages of an earlier commit ([`dist::of_earlier`]), from which tests
 /// upgrade. Returns `true` if both are made.
-fn pack(stages: &mut Stages, built: &Built) -> Result<bool> {
+pub(crate) fn pack(stages: &mut Stages, built: &Built) -> Result<bool> {
     let mut made = Vec::new();
+    let mut portable = None;
     let packed = stages.run("packages", |_| {
-        made = dist::for_tests(&built.binaries)?;
+        portable = Portable::find()?;
+        made = dist::for_tests(&built.binaries, portable.as_ref())?;
         Ok(())
     })?;
     if packed {
         // Runs after a failed lint, too: the tests may show another fault.
         stages.run("lintian and rpmlint", |_| dist::lint::check(&made))?;
     }
-    Ok(packed && stages.run("packages of an earlier commit", |_| dist::of_earlier(&built.binaries))?)
+    Ok(packed
+        && stages.run("packages of an earlier commit", |_| dist::of_earlier(&built.binaries, portable.as_ref()))?)
 }
 
 /// Runs all tests on real nodes. `packed`: there are packages to install.
 fn on_nodes(built: &Built, packed: bool, tally: &mut Tally) -> Result<()> {
     let all = nodes::list(built.on_nodes()?)?;
-    let tests = all.iter().map(String::as_str).filter(|test| packed || !of_packages(test)).collect();
+    let tests = all.iter().map(String::as_str).filter(|test| packed || !dist::installs_packages(test)).collect();
     nodes::run_tests(&built.binaries, built.on_nodes()?, &can_run(tests, tally)?, tally)
 }
 
@@ -165,9 +173,12 @@ fn can_run<'a>(tests: Vec<&'a str>, tally: &mut Tally) -> Result<Vec<&'a str>> {
     let flux = flux::is_here();
     let (mut can, mut of_flux) = (Vec::new(), 0);
     for test in tests {
-        if let Some(needs) = of_newer_slurm(test) {
+        if let Some(needs) = of_newer_slurm(Path::new("/"), test) {
             tally.skipped += 1;
             print_line(&format!("not run, for this Slurm has no {needs}: {test}"))?;
+        } else if nodes::module(test) == elsewhere::MIXED {
+            // A stage of its own makes the roots that it needs.
+            print_line(&format!("`cargo xtask test mixed` runs: {test}"))?;
         } else if is_of_flux(test) && !flux {
             of_flux += 1;
         } else {
@@ -182,14 +193,10 @@ fn can_run<'a>(tests: Vec<&'a str>, tally: &mut Tally) -> Result<Vec<&'a str>> {
     Ok(can)
 }
 
-fn of_packages(test: &str) -> bool {
-    OF_PACKAGES.contains(&nodes::module(test))
-}
-
-/// Returns what this machine's Slurm would have to know for the test, and does not.
-fn of_newer_slurm(test: &str) -> Option<&'static str> {
+/// Returns what the Slurm below this root would have to know for the test, and does not.
+pub(crate) fn of_newer_slurm(root: &Path, test: &str) -> Option<&'static str> {
     let (_, needs) = OF_NEWER_SLURM.into_iter().find(|(module, _)| nodes::module(test) == *module)?;
-    (!slurm::knows(needs)).then_some(needs)
+    (!slurm::is_known(root, needs)).then_some(needs)
 }
 
 fn is_of_flux(test: &str) -> bool {
@@ -275,7 +282,7 @@ mod tests {
     #[test]
     fn modules_that_are_named_here_exist() {
         let named =
-            OF_PACKAGES.into_iter().chain([QUICK, WITHOUT_FLUX]).chain(OF_NEWER_SLURM.map(|(module, _)| module));
+            dist::OF_PACKAGES.into_iter().chain([QUICK, WITHOUT_FLUX]).chain(OF_NEWER_SLURM.map(|(module, _)| module));
         for module in named.chain(nodes::FIRST) {
             assert!(cargo::root().join(format!("tests/tests/{module}.rs")).is_file(), "{module}");
         }

@@ -20,6 +20,15 @@ usage: cargo xtask COMMAND
           purges them on real nodes
   test quick
           of that format, tidy, pure tests, and one fault on four real nodes: minutes
+  test nodes --release bullseye|bookworm|trixie|sid [NAME...]
+          of that the tests on real nodes, or those with these names, on nodes of that release of Debian, with the
+          product installed from its packages by that release's apt; `tour` names the tests of the tour
+  test nodes --root DIR [NAME...]
+          the same on nodes of the distribution below DIR, which has apt; DIR is not changed
+  test tour
+          some minutes of tests on the newest and on the oldest of these releases
+  test mixed
+          agents of all these releases under one controller
   test NAME...
           of that the tests on real nodes whose path (module::test) contains NAME
   ci      the same: CI runs nothing of its own

@@ -17,6 +17,7 @@ pub(super) fn pack(contents: &Contents<'_>, directory: &Path) -> Result<Vec<Path
     // The programs are built already. So the packages that a distribution builds with need not be installed.
     command.args(["--build=binary", "--no-check-builddeps", "--no-sign"]).current_dir(&source);
     command.env("PERILOG_BINARIES", contents.binaries).env("PERILOG_PAGES", contents.pages);
+    command.envs(contents.libraries.map(|libraries| ("PERILOG_LIBRARIES", libraries)));
     if contents.loosely {
         command.env("DPKG_DEB_COMPRESSOR_TYPE", "gzip").env("DPKG_DEB_COMPRESSOR_LEVEL", "1");
     }

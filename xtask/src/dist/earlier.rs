@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use super::portable::Portable;
 use super::succeed;
 use crate::{cargo, git};
 
@@ -50,8 +51,8 @@ pub(crate) fn is_known() -> Result<()> {
 }
 
 /// Builds the programs of [`COMMIT`] and packs them into `directory`.
-pub(crate) fn pack(directory: &Path) -> Result<()> {
-    let (source, binaries) = build()?;
+pub(crate) fn pack(directory: &Path, portable: Option<&Portable>) -> Result<()> {
+    let (source, binaries) = build(portable)?;
     std::fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
     for (package, programs, units, configuration) in PACKAGES {
         let root = directory.join(package);
@@ -89,7 +90,7 @@ pub(crate) fn pack(directory: &Path) -> Result<()> {
 const EARLIER: [&str; 6] = ["-p", "perilog", "-p", "perilog-agent", "-p", "perilog-controller"];
 
 /// Builds [`COMMIT`]; returns the directory of its sources and the directory of its programs.
-fn build() -> Result<(PathBuf, PathBuf)> {
+fn build(portable: Option<&Portable>) -> Result<(PathBuf, PathBuf)> {
     let target = cargo::target()?;
     let (source, own) = (target.join("earlier/source"), target.join("earlier/built"));
     std::fs::create_dir_all(&source).with_context(|| format!("making {}", source.display()))?;
@@ -103,7 +104,10 @@ fn build() -> Result<(PathBuf, PathBuf)> {
     // Libraries in common with this tree are built once for both, if cargo can (1.91). No debug information is needed.
     cargo.env("CARGO_TARGET_DIR", &own).env("CARGO_BUILD_BUILD_DIR", &target);
     cargo.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
+    if let Some(portable) = portable {
+        portable.apply(&mut cargo, &source);
+    }
     let status = cargo.status().context("running cargo")?;
     ensure!(status.success(), "commit {COMMIT} cannot be built");
-    Ok((source, own.join("debug")))
+    Ok((source, portable.map_or_else(|| own.join("debug"), |portable| portable.programs(&own, "debug"))))
 }

@@ -16,10 +16,10 @@ const NAME: &str = "perilog-runner-static";
 /// What cargo builds: the runner, without the parts that only daemons need.
 const PACKAGE: [&str; 5] = ["-p", "perilog-agent", "--bin", "perilog-runner", "--no-default-features"];
 
-/// Builds the runner in release for musl on this kind of processor, and puts it beside the other programs in `target`.
-/// If the toolchain has no standard library for musl, prints how to get it; packages then have one runner.
-pub(crate) fn build(target: &Path) -> Result<()> {
-    let program = target.join("release").join(NAME);
+/// Builds the runner in release for musl on this kind of processor, and puts it beside the other programs in
+/// `binaries`. If the toolchain has no standard library for musl, prints how to get it; packages then have one runner.
+pub(crate) fn build(target: &Path, binaries: &Path) -> Result<()> {
+    let program = binaries.join(NAME);
     if program.exists() {
         // It may be of an earlier commit.
         std::fs::remove_file(&program).with_context(|| format!("removing {}", program.display()))?;

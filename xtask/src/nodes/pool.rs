@@ -9,12 +9,15 @@ use std::fmt::Write;
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use perilog_tests::{LAYER_VARIABLE, PACKAGES_VARIABLE, Stopwatch};
+use perilog_tests::{BASE_VARIABLE, BASES_VARIABLE, LAYER_VARIABLE, PACKAGES_VARIABLE, Stopwatch};
 
+use super::bases::Prepared;
 use super::module;
 use crate::beside::beside;
+use crate::dist;
 use crate::stages::print_line;
 use crate::tally::Tally;
 
@@ -41,6 +44,11 @@ pub(super) struct Pool<'a> {
     /// The installed product, for the nodes of all tests.
     pub(super) layer: &'a Path,
     pub(super) packages: &'a Path,
+    pub(super) bases: &'a Prepared,
+    /// Time after which no test begins.
+    pub(super) begin_within: Option<Duration>,
+    /// Number of tests that are named as skipped already.
+    pub(super) skipped: usize,
     /// Directory for the output of the tests that run.
     pub(super) outputs: &'a Path,
 }
@@ -71,13 +79,16 @@ impl Pool<'_> {
         print_line(&format!("{} tests, at most {} at once", tests.len(), self.at_once))?;
         let watch = Stopwatch::start();
         let mut modules = Modules::new(tests);
-        let work = |thread, test| self.run_one(thread, test);
+        let work = |thread, test| match self.begin_within {
+            Some(limit) if watch.elapsed() > limit => Ok(Ended::skipped(test)),
+            _ => self.run_one(thread, test),
+        };
         beside(in_order(tests), self.at_once, work, |ended| match modules.end(ended) {
             Some(text) => print_line(text.trim_end()),
             None => Ok(()),
         })?;
         let ended: Vec<&Ended> = modules.0.values().flat_map(|module| &module.ended).collect();
-        let (text, all) = summary(&ended, watch.elapsed().as_secs_f64());
+        let (text, all) = summary(&ended, self.skipped, watch.elapsed().as_secs_f64());
         print_line(&text)?;
         Ok(all)
     }
@@ -90,6 +101,10 @@ impl Pool<'_> {
         let mut command = Command::new("timeout");
         command.args(["--foreground", "-k", "10", LIMIT_SECONDS]).arg(self.program).args(["--exact", test]);
         command.env(LAYER_VARIABLE, self.layer).env(PACKAGES_VARIABLE, self.packages).env("RUST_LIB_BACKTRACE", "0");
+        let bases = self.bases;
+        let base = if dist::installs_packages(test) { &bases.bare } else { &bases.installed };
+        command.envs(base.as_ref().map(|base| (BASE_VARIABLE, base)));
+        command.env(BASES_VARIABLE, std::env::join_paths(&bases.several).context("paths without a colon")?);
         // A file, not a pipe: a process that a test leaves behind could keep a pipe open.
         let status = command.stdin(Stdio::null()).stdout(file).stderr(other).status();
         let status = status.with_context(|| format!("running {}", self.program.display()))?;
@@ -101,6 +116,13 @@ impl Pool<'_> {
             tally.failed = 1; // the program knows no such test
         }
         Ok(Ended { test, seconds, tally, output })
+    }
+}
+
+impl<'a> Ended<'a> {
+    /// Returns the result of a test that did not begin.
+    fn skipped(test: &'a str) -> Self {
+        Self { test, seconds: 0.0, tally: Tally { skipped: 1, ..Tally::default() }, output: String::new() }
     }
 }
 
@@ -135,7 +157,11 @@ fn shown(name: &str, ended: &[Ended]) -> String {
     ended.iter().for_each(|ended| tally += ended.tally);
     let mut text = format!("-- {name}: {tally}\n");
     for Ended { test, seconds, tally, output } in ended {
-        let word = if tally.failed == 0 { "ok" } else { "FAILED" };
+        let word = match tally {
+            Tally { failed: 1.., .. } => "FAILED",
+            Tally { skipped: 1.., .. } => "NOT BEGUN within the time for all",
+            _ => "ok",
+        };
         let _ = writeln!(text, "test {test} ... {word}\n   {seconds:.1} s");
         if tally.failed > 0 {
             text.push_str(output);
@@ -146,7 +172,7 @@ fn shown(name: &str, ended: &[Ended]) -> String {
 
 /// Returns the end of the output, and `true` if all tests passed: the slowest tests, how many ran at once, the names of
 /// those that failed, and on the last line the counts in the words of a test program.
-fn summary(ended: &[&Ended], seconds: f64) -> (String, bool) {
+fn summary(ended: &[&Ended], skipped: usize, seconds: f64) -> (String, bool) {
     let mut by_time = ended.to_vec();
     by_time.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     let mut text = String::from("slowest tests on nodes:\n");
@@ -155,7 +181,7 @@ fn summary(ended: &[&Ended], seconds: f64) -> (String, bool) {
     }
     let all: f64 = ended.iter().map(|ended| ended.seconds).sum();
     let _ = writeln!(text, "{all:.0} s of tests in {seconds:.0} s, {:.1} at once", all / seconds.max(0.001));
-    let mut tally = Tally::default();
+    let mut tally = Tally { skipped, ..Tally::default() };
     for Ended { test, tally: own, .. } in ended {
         tally += *own;
         if own.failed > 0 {
@@ -163,7 +189,8 @@ fn summary(ended: &[&Ended], seconds: f64) -> (String, bool) {
         }
     }
     let word = if tally.failed == 0 { "ok" } else { "FAILED" };
-    let _ = write!(text, "test result: {word}. {} passed; {} failed", tally.passed, tally.failed);
+    let Tally { passed, failed, skipped } = tally;
+    let _ = write!(text, "test result: {word}. {passed} passed; {failed} failed; {skipped} skipped");
     (text, tally.failed == 0)
 }
 
@@ -198,10 +225,10 @@ mod tests {
     #[test]
     fn the_last_line_has_the_counts_and_a_line_before_each_failed_test() {
         let (good, bad) = (ended("a::x", 0), ended("b::y", 1));
-        let (text, passed) = summary(&[&good, &bad], 1.0);
+        let (text, passed) = summary(&[&good, &bad, &Ended::skipped("c::z")], 1, 1.0);
         assert!(!passed && text.contains("\nfailed: b::y\n"), "{text}");
-        assert_eq!(Tally::read(&text), Some(Tally { passed: 1, failed: 1, skipped: 0 }));
-        let (text, passed) = summary(&[&good], 1.0);
+        assert_eq!(Tally::read(&text), Some(Tally { passed: 1, failed: 1, skipped: 2 }));
+        let (text, passed) = summary(&[&good], 0, 1.0);
         assert!(passed && !text.contains("failed: "), "{text}");
     }
 }
