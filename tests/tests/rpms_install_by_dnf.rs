@@ -11,6 +11,7 @@ dbus = 1:1.12.8
 shadow-utils = 2:4.6
 python3 = 3.6.8
 /bin/sh
+/usr/bin/python3
 rtld(GNU_HASH)
 ld-linux-x86-64.so.2()(64bit)
 ld-linux-x86-64.so.2(GLIBC_2.3)(64bit)
