@@ -92,7 +92,7 @@ struct Content {
 }
 
 /// Returns the archive of a root of this release, from which nodes boot; makes it first if there is none. `None`: its
-/// mirror was not reached, which this function has said.
+/// mirror was not reached, which this function has reported.
 pub(crate) fn archive(release: Release) -> Result<Option<PathBuf>> {
     make(Content { name: release.name(), release, variant: "minbase", packages: PACKAGES })
 }
@@ -161,8 +161,8 @@ fn debootstrap(content: Content, archive: &Path) -> Result<Option<String>> {
     let file = File::create(archive).with_context(|| format!("making {}", archive.display()))?;
     let mut zstd = Command::new("zstd");
     let mut packing = zstd.args(["-q", "-3", "-c"]).stdin(out).stdout(file).spawn().context("running zstd")?;
-    let mut said = String::new();
-    err.read_to_string(&mut said).context("reading what mmdebstrap says")?;
+    let mut message = String::new();
+    err.read_to_string(&mut message).context("reading what mmdebstrap says")?;
     let (made, packed) = (child.wait()?, packing.wait()?);
     if made.success() {
         ensure!(packed.success(), "zstd: {packed}");
@@ -171,9 +171,9 @@ fn debootstrap(content: Content, archive: &Path) -> Result<Option<String>> {
     if made.code() == Some(TIMED_OUT) {
         return Ok(Some(format!("no root within {LIMIT_SECONDS} s")));
     }
-    match unreached(&said) {
+    match unreached(&message) {
         Some(line) => Ok(Some(line.to_owned())),
-        None => bail!("mmdebstrap of {}: {made}\n{}", content.release, said.trim()),
+        None => bail!("mmdebstrap of {}: {made}\n{}", content.release, message.trim()),
     }
 }
 
@@ -190,8 +190,8 @@ fn mirror() -> Option<String> {
 }
 
 /// Returns the line in which apt says that it does not reach a mirror.
-fn unreached(said: &str) -> Option<&str> {
-    said.lines().map(str::trim).find(|line| UNREACHED.iter().any(|text| line.contains(text)))
+fn unreached(message: &str) -> Option<&str> {
+    message.lines().map(str::trim).find(|line| UNREACHED.iter().any(|text| line.contains(text)))
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub(crate) struct Portable {
 }
 
 impl Portable {
-    /// Gets the C library's files. `None`: this machine cannot have them, which this function has said.
+    /// Gets the C library's files. `None`: this machine cannot have them, which this function has reported.
     pub(crate) fn find() -> Result<Option<Self>> {
         if !prerequisites::makes_roots() {
             print_line("programs ask for this machine's glibc: an older one is had where there is apt")?;

@@ -122,8 +122,8 @@ fn install(packages: &Path, root: &Path) -> Result<()> {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private", "sh", "-c", INSTALL, "sh"]);
     let output = command.arg(root).args(&names).stdin(Stdio::null()).output().context("running unshare")?;
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    ensure!(output.status.success(), "installing the packages in {}: {}\n{said}", root.display(), output.status);
+    let printed = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "installing the packages in {}: {}\n{printed}", root.display(), output.status);
     std::fs::remove_dir_all(&handed).with_context(|| format!("removing {}", handed.display()))?;
     print_line(&format!("the packages are installed in {}, by its own apt", system(root)))
 }
