@@ -35,7 +35,9 @@ const TIMED_OUT: i32 = 124;
 /// Age at which an archive of a distribution that changes every day is made again.
 const STALE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Texts of apt by which a mirror that is not reached is known from a mirror that has not what was asked for.
-const UNREACHED: [&str; 6] = [
+const UNREACHED: [&str; 7] = [
+    // mmdebstrap keeps to itself what apt printed before this.
+    "E: apt-get update ",
     "Could not resolve",
     "Temporary failure resolving",
     "Could not connect",
@@ -203,6 +205,7 @@ mod tests {
         let away = "I: running apt-get update...\nErr:1 http://mirror.invalid sid InRelease\n  Could not resolve \
                     'mirror.invalid'\nE: apt-get update failed";
         assert_eq!(unreached(away), Some("Could not resolve 'mirror.invalid'"));
+        assert!(unreached("E: apt-get update --error-on=any failed\nE: mmdebstrap failed to run\n").is_some());
         assert_eq!(unreached("E: Unable to locate package slurmd\n"), None);
     }
 
