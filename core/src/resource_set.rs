@@ -85,8 +85,13 @@ pub struct InvalidR {
 
 impl InvalidR {
     fn new(place: &str, why: impl fmt::Display) -> Self {
-        Self { place: place.to_owned(), why: why.to_string() }
+        Self { place: plain(place), why: plain(&why.to_string()) }
     }
+}
+
+/// Replaces control characters: an error quotes keys of the text, and is one line of a log.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 impl ResourceSet {

@@ -20,6 +20,18 @@ fn lite(r: &ResourceSet) -> String {
     serde_json::from_str::<Value>(&r.to_json()).unwrap()["execution"]["R_lite"].to_string()
 }
 
+/// Found by fuzzing: a key that is no key of R was quoted with its line breaks.
+#[test]
+fn an_error_is_one_line() {
+    for text in [
+        r#"{"version":1,"a\nb":["#,
+        r#"{"version":1,"execution":{"R_lite":[],"nodelist":[],"properties":{"a\nb":"x"}}}"#,
+    ] {
+        let error = ResourceSet::from_json(text).unwrap_err().to_string();
+        assert!(!error.contains('\n') && error.contains("a\u{fffd}b"), "{error:?}");
+    }
+}
+
 #[test]
 fn the_example_of_the_rfc_reads_back() {
     let text = concat!(

@@ -32,9 +32,7 @@ impl Origins {
         let mut origins = BTreeMap::new();
         each_value(tree.root().get_ref(), &mut Vec::new(), &mut |path, span| {
             if let Some((source, span)) = sources.home(&span) {
-                let line = source.text.as_bytes()[..span.start.min(source.text.len())].iter();
-                let line = line.filter(|byte| **byte == b'\n').count() + 1;
-                origins.insert(dotted(path), (source.path.clone(), line));
+                origins.insert(dotted(path), (source.path.clone(), source.line(span.start)));
             }
         });
         Self(origins)

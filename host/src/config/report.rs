@@ -78,7 +78,7 @@ impl Problem {
         let width = text[at..end].chars().count().max(1);
         Self {
             file: source.path.clone(),
-            position: Some((text[..at].matches('\n').count() + 1, column + 1)),
+            position: Some((source.line(at), column + 1)),
             key,
             message,
             excerpt: (line.chars().count() <= MAX_LINE_SHOWN).then(|| Box::new((line.to_owned(), width))),

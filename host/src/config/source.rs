@@ -21,6 +21,15 @@ pub(super) struct Source {
     pub path: PathBuf,
     pub text: String,
     pub base: usize,
+    /// Byte offsets of the line breaks in the text.
+    breaks: Vec<usize>,
+}
+
+impl Source {
+    /// Returns the number of the line with this byte offset, from 1.
+    pub(super) fn line(&self, at: usize) -> usize {
+        self.breaks.partition_point(|offset| *offset < at) + 1
+    }
 }
 
 /// All configuration files in the order of reading; a later file overrides an earlier one.
@@ -31,7 +40,8 @@ impl Sources {
     pub(super) fn add(&mut self, path: &Path, text: String) {
         // Adds one to the length, so that the end of a text differs from the beginning of the next text.
         let base = self.0.last().map_or(0, |source| source.base + source.text.len() + 1);
-        self.0.push(Source { path: path.to_owned(), text, base });
+        let breaks = text.match_indices('\n').map(|(at, _)| at).collect();
+        self.0.push(Source { path: path.to_owned(), text, base, breaks });
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Source> {

@@ -33,7 +33,8 @@ impl Identity {
 /// Returns the DNS names (subjectAltName, RFC 5280 4.2.1.6) of a verified certificate in canonical form
 /// ([`canonical`]).
 ///
-/// The common name does not count (RFC 9525), and wildcards, which name no host, do not count either. An unreadable
+/// The common name does not count (RFC 9525), and neither do wildcards and names with control
+/// characters, which name no host. An unreadable
 /// certificate has no names.
 pub fn dns_names(certificate: &CertificateDer<'_>) -> Vec<String> {
     X509Certificate::from_der(certificate).map(|(_, certificate)| names_of(&certificate)).unwrap_or_default()
@@ -51,7 +52,8 @@ fn names_of(certificate: &X509Certificate<'_>) -> Vec<String> {
             GeneralName::DNSName(name) => Some(canonical(name)),
             _ => None,
         })
-        .filter(|name| !name.is_empty() && !name.contains('*'))
+        // No host has a control character in its name, and the names are written to logs.
+        .filter(|name| !name.is_empty() && !name.contains(|c: char| c == '*' || c.is_control()))
         .collect()
 }
 

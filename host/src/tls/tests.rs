@@ -249,6 +249,7 @@ fn only_host_names_count() {
     for (sans, expect) in [
         (vec!["n1.example", "N2.EXAMPLE."], vec!["n1.example", "n2.example"]),
         (vec!["*.example", "10.0.0.1"], vec![]),
+        (vec!["n1\u{1b}[2J", "n2"], vec!["n2"]),
         (vec![], vec![]),
     ] {
         let files = ca.issue_with("x", CLIENT, |params| {
