@@ -20,6 +20,8 @@ pub mod arguments;
 pub mod config;
 pub mod daemon;
 pub mod farewell;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod inotify;
 pub mod link;
 pub mod local;

@@ -47,6 +47,9 @@ pub mod enroll;
 #[cfg(feature = "daemon")]
 pub mod fault;
 #[cfg(feature = "daemon")]
+#[doc(hidden)]
+pub mod fuzz;
+#[cfg(feature = "daemon")]
 pub mod journal;
 #[cfg(feature = "daemon")]
 pub mod limited;

@@ -108,7 +108,7 @@ fn is_credential(text: &str) -> bool {
 
 /// Parses lines of `KEY: number`, or `KEY: text (number)` from a munge without `--numeric`, then an empty line and the
 /// payload, which may contain any lines.
-fn read(output: &[u8]) -> Result<Decoded, &'static str> {
+pub(crate) fn read(output: &[u8]) -> Result<Decoded, &'static str> {
     let ends = output.windows(2).position(|two| two == b"\n\n").ok_or("no empty line")?;
     let (head, payload) = (std::str::from_utf8(&output[..ends]).map_err(|_| "no text")?, &output[ends + 2..]);
     let value = |key: &str| {

@@ -25,6 +25,7 @@ mod browser;
 mod clock;
 mod cluster;
 mod command;
+pub mod corpus;
 mod draws;
 pub mod failover;
 mod faults;

@@ -151,9 +151,25 @@ pub(crate) fn build_program(arguments: &[&str], name: &str) -> Result<PathBuf> {
     path.with_context(|| format!("`cargo {}` built no {name}", arguments.join(" ")))
 }
 
+/// Builds the fuzz targets, with counters in the packages of the workspace (`fuzz/rustc`); returns the program. All
+/// packages and their features are those of [`build_everything`], so that no dependency is built again.
+pub(crate) fn build_fuzz() -> Result<PathBuf> {
+    const ENGINE: &str = "perilog-agent/fault-points,perilog-controller/fault-points,perilog-fuzz/engine";
+    let mut command = command();
+    command.env("RUSTC_WORKSPACE_WRAPPER", root().join("fuzz/rustc")).env("CARGO_INCREMENTAL", "0");
+    let arguments = ["build", "--workspace", "--test", "perilog-fuzz", "--features", ENGINE];
+    let found = messages_of(command, &arguments)?.into_iter();
+    let path = found.filter(|message| message["target"]["name"] == "perilog-fuzz");
+    let path = path.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).next_back();
+    path.context("cargo built no perilog-fuzz")
+}
+
 /// Runs cargo with these arguments, and returns its JSON messages.
 fn messages(arguments: &[&str]) -> Result<Vec<Value>> {
-    let mut command = command();
+    messages_of(command(), arguments)
+}
+
+fn messages_of(mut command: Command, arguments: &[&str]) -> Result<Vec<Value>> {
     command.args(arguments).args(["--message-format", "json-render-diagnostics"]);
     let output = command.stderr(Stdio::inherit()).output().context("running cargo")?;
     ensure!(output.status.success(), "`cargo {}` failed", arguments.join(" "));

@@ -7,6 +7,7 @@ mod demo;
 mod dependencies;
 mod dist;
 mod elsewhere;
+mod fuzz;
 mod git;
 mod mutate;
 mod nodes;
@@ -53,6 +54,7 @@ fn run(arguments: &[&str]) -> Result<bool> {
         ["test", "mixed"] => elsewhere::mixed(),
         ["test", names @ ..] => test::named(names),
         ["sim", arguments @ ..] => sim::run(arguments),
+        ["fuzz", arguments @ ..] => fuzz::run(arguments),
         ["soak", kind, arguments @ ..] if soak::ALL.contains(kind) => soak::run(kind, arguments),
         ["mutate", arguments @ ..] => mutate::run(arguments),
         ["tidy"] => tidy::run(),

@@ -12,7 +12,7 @@ use crate::dist::portable::Portable;
 use crate::roots::Release;
 use crate::stages::{Stages, print_line};
 use crate::tally::Tally;
-use crate::{dependencies, dist, elsewhere, nodes, prerequisites, tidy};
+use crate::{dependencies, dist, elsewhere, fuzz, nodes, prerequisites, tidy};
 
 /// Time limit in seconds for a pure test program, which takes seconds: a hanging program must not hang CI.
 const PURE_LIMIT_SECONDS: &str = "600";
@@ -54,7 +54,15 @@ pub(crate) fn run() -> Result<bool> {
         stages.run("static runner", |tally| static_runner(&built, tally))?;
         stages.run("documentation tests", documentation_tests)?;
         let packed = history && pack(&mut stages, &built)?;
+        // Before the tests on nodes, which a build would slow down.
+        let search = fuzz_targets(&mut stages)?;
+        // The tests on nodes mostly wait: the search has a core meanwhile.
+        let beside = search.map(|search| std::thread::spawn(move || search.all()));
         stages.run("tests on real nodes", |tally| on_nodes(&built, packed, tally))?;
+        if let Some(beside) = beside {
+            let found = beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            stages.run("fuzzing", |tally| found?.report(tally))?;
+        }
         if packed {
             elsewhere::tours(&mut stages, &built)?;
             elsewhere::mixed_of(&mut stages, &built, &[Release::OLDEST, Release::NEWEST])?;
@@ -131,6 +139,20 @@ pub(crate) fn named(names: &[&str]) -> Result<bool> {
 /// so.
 pub(crate) fn history(stages: &mut Stages) -> Result<bool> {
     stages.run("history", |_| dist::earlier::is_known())
+}
+
+/// Builds the fuzz targets; `None`: they did not compile, or there is no C++ compiler for their engine.
+fn fuzz_targets(stages: &mut Stages) -> Result<Option<fuzz::Searches>> {
+    let mut searches = None;
+    stages.run("fuzz targets", |tally| {
+        if fuzz::can_build() {
+            searches = Some(fuzz::Searches::build()?);
+            return Ok(());
+        }
+        tally.skipped += 1;
+        print_line("not searched: libFuzzer needs a C++ compiler (c++)")
+    })?;
+    Ok(searches)
 }
 
 pub(crate) fn build(stages: &mut Stages) -> Result<Option<Built>> {

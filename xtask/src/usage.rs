@@ -34,6 +34,9 @@ usage: cargo xtask COMMAND
   ci      the same: CI runs nothing of its own
   sim     histories of a simulated cluster: --for 10m searches fresh ones, --seed S shows one; what fails is
           shrunk and kept under sim/regressions
+  fuzz [TARGET...] [--for 10s] [--minimise]
+          searches for inputs that break a parser, each target in turn; what breaks one is kept under
+          fuzz/regressions; with --minimise the corpora become the fewest inputs that reach as much
   soak flux [--sdexec] [--for 10m] [--seed S]
           jobs under a real Flux with the edge on four nodes, and a fault every few seconds: what the scripts' ledgers
           say must hold (docs/testing.md); with --sdexec Flux runs the jobs as units of systemd

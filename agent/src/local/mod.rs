@@ -11,9 +11,21 @@ mod numbers;
 mod service;
 mod shown;
 
+use perilog_host::varlink::WrongParameter;
+use serde_json::value::RawValue;
+
 pub use awaited::OfJob;
 pub use callers::{Asked, Callers, End, Followed, NodeStatus};
 pub use exec::status;
 pub use numbers::Known;
 pub use service::Agent;
 pub use shown::task;
+
+/// Parses the parameters of a call; `None` for methods without parameters.
+pub(crate) fn check_parameters(method: &str, parameters: &RawValue) -> Option<Result<(), WrongParameter>> {
+    match method {
+        "Exec" => Some(WrongParameter::parse_at::<exec::Parameters>(parameters, method).map(drop)),
+        "Await" => Some(WrongParameter::parse_at::<awaited::Parameters>(parameters, method).map(drop)),
+        _ => None,
+    }
+}

@@ -37,6 +37,7 @@ use perilog_host::fault;
 pub use error::SpoolError;
 pub use lock::Lock;
 pub use read::Traces;
+pub(crate) use read::step_records;
 pub use watch::Watcher;
 
 /// Prefix of the agent's temporary entries.

@@ -62,15 +62,19 @@ pub(super) fn json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     })
 }
 
-/// Returns the records of a steps file, in order. Skips a half-written last line of a working or killed runner.
+/// Returns the records of a steps file, in order.
 fn steps(path: &Path) -> Vec<StepRecord> {
-    let text = match bounded(path, MAX_STEPS) {
-        Ok(bytes) => bytes.unwrap_or_default(),
+    match bounded(path, MAX_STEPS) {
+        Ok(bytes) => step_records(&bytes.unwrap_or_default()),
         Err(error) => {
             tracing::warn!("cannot read {}: {error}", path.display());
-            return Vec::new();
+            Vec::new()
         }
-    };
+    }
+}
+
+/// Returns the records in the text of a steps file. Skips a half-written last line of a working or killed runner.
+pub(crate) fn step_records(text: &[u8]) -> Vec<StepRecord> {
     let whole = text.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
     text[..whole]
         .split(|b| *b == b'\n')

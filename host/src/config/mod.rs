@@ -99,10 +99,14 @@ pub fn load<T: DeserializeOwned>(
 
 /// Parses a text in memory, with `name` in its errors, for tests of a schema and for configurations passed as text.
 pub fn parse<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, ConfigError> {
-    let mut problems = Vec::new();
-    let mut sources = Sources::default();
-    sources.add(Path::new(name), text.to_owned());
-    let value = check(&sources, Path::new(name), &mut problems);
+    parse_files(&[(Path::new(name), text)])
+}
+
+/// Parses texts in memory as the main file and its drop-ins, in this order. Errors about the whole name the first file.
+pub(crate) fn parse_files<T: DeserializeOwned>(files: &[(&Path, &str)]) -> Result<T, ConfigError> {
+    let (mut problems, mut sources) = (Vec::new(), Sources::default());
+    files.iter().for_each(|(path, text)| sources.add(path, (*text).to_owned()));
+    let value = check(&sources, files.first().map_or(Path::new(""), |(path, _)| path), &mut problems);
     finish(value, problems).map(|(value, _)| value)
 }
 

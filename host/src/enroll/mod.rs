@@ -88,10 +88,22 @@ pub async fn ask(dial: &Dial, ask: &Ask) -> Result<String, AskError> {
     let address = || dial.address.clone();
     let late = |_| AskError::TimedOut { address: address() };
     let answer = tokio::time::timeout(ASK_LIMIT, talk(dial, ask)).await.map_err(late)??;
-    match serde_json::from_slice(&answer) {
-        Ok(Answer::Cert(cert)) => Ok(cert),
-        Ok(Answer::Refused(why)) => Err(AskError::Refused { address: address(), why: plain(&why) }),
-        Err(error) => Err(AskError::Malformed { address: address(), why: error.to_string() }),
+    match parse_answer(&answer) {
+        Ok(Ok(cert)) => Ok(cert),
+        Ok(Err(why)) => Err(AskError::Refused { address: address(), why }),
+        Err(why) => Err(AskError::Malformed { address: address(), why }),
+    }
+}
+
+/// Parses an answer of the controller: the certificate, or the reason of a refusal as one line.
+///
+/// # Errors
+/// The reason why the line is no answer.
+pub(crate) fn parse_answer(line: &[u8]) -> Result<Result<String, String>, String> {
+    match serde_json::from_slice(line) {
+        Ok(Answer::Cert(cert)) => Ok(Ok(cert)),
+        Ok(Answer::Refused(why)) => Ok(Err(plain(&why))),
+        Err(error) => Err(plain(&error.to_string())),
     }
 }
 

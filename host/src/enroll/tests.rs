@@ -166,3 +166,11 @@ async fn one_address_has_so_many_places_and_gets_them_back() {
     assert!(bed.next_report().await.starts_with("away:"));
     ask(&bed.anonymous(), &question("n0", None)).await.unwrap();
 }
+
+/// Found by fuzzing: an answer of another form was quoted with its line breaks, in the log of the node.
+#[test]
+fn what_a_malformed_answer_says_is_one_line() {
+    let why = super::parse_answer(br#"{"a\nb":"x"}"#).unwrap_err();
+    assert!(why.contains("`ab`") && !why.contains('\n'), "{why:?}");
+    assert_eq!(super::parse_answer(br#"{"refused":"a\nb"}"#), Ok(Err("ab".to_owned())));
+}

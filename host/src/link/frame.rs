@@ -20,10 +20,13 @@ const READ_BUFFER: usize = 512;
 
 pub(super) fn split(peer: SocketAddr, stream: Shared) -> (FrameReader, FrameWriter) {
     let (read, write) = (stream.clone(), stream);
-    let codec =
-        LengthDelimitedCodec::builder().big_endian().length_field_length(4).max_frame_length(MAX_FRAME).new_codec();
-    let frames = FramedRead::with_capacity(read, codec, READ_BUFFER);
+    let frames = FramedRead::with_capacity(read, codec(), READ_BUFFER);
     (FrameReader { peer, frames }, FrameWriter { peer, half: write, rest: None })
+}
+
+/// Returns the codec that finds the frames in the bytes of a peer.
+pub(crate) fn codec() -> LengthDelimitedCodec {
+    LengthDelimitedCodec::builder().big_endian().length_field_length(4).max_frame_length(MAX_FRAME).new_codec()
 }
 
 /// The reading half of a link: reads whole frames.

@@ -23,6 +23,7 @@ pub use self::accept::{Incoming, Listener, bind};
 pub(crate) use self::dial::connect;
 pub use self::dial::{Dial, dial, is_roots};
 pub use self::error::LinkError;
+pub(crate) use self::frame::codec;
 pub use self::frame::{FrameReader, FrameWriter, MAX_FRAME};
 pub use self::keepalive::Keepalive;
 pub(crate) use self::stream::Shared;

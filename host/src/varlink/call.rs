@@ -76,14 +76,19 @@ impl Call {
     /// # Errors
     /// [`WrongParameter`]
     pub fn request<T: DeserializeOwned>(&self) -> Result<T, WrongParameter> {
-        let method = self.method.rsplit('.').next().unwrap_or_default();
-        parse(&format!("{{\"{method}\":{}}}", self.parameters.get()), method)
+        request(&self.method, &self.parameters)
     }
 
     /// Returns the sink for the replies; drops the request.
     pub fn into_reply(self) -> ReplySink {
         self.reply
     }
+}
+
+/// Parses a call of `method`, the full name, as a request.
+pub(super) fn request<T: DeserializeOwned>(method: &str, parameters: &RawValue) -> Result<T, WrongParameter> {
+    let method = method.rsplit('.').next().unwrap_or_default();
+    parse(&format!("{{\"{method}\":{}}}", parameters.get()), method)
 }
 
 /// Parses a JSON text. The error names the place in the text, below the member `below`.
@@ -98,6 +103,8 @@ fn parse<T: DeserializeOwned>(json: &str, below: &str) -> Result<T, WrongParamet
             "" => message.to_owned(),
             path => format!("{path}: {message}"),
         };
+        // Names of parameters come from the client, and the text is one line of a log or a terminal.
+        let text: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
         // serde has no other mark of an error that a type made itself, about a value of the right type.
         let of_serde = ["unknown field", "missing field", "duplicate field", "invalid type", "invalid value"];
         match of_serde.iter().any(|words| message.starts_with(words)) {
@@ -105,4 +112,19 @@ fn parse<T: DeserializeOwned>(json: &str, below: &str) -> Result<T, WrongParamet
             false => WrongParameter::Value(text),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by fuzzing: a parameter that a method does not have was quoted with its line breaks.
+    #[test]
+    fn an_error_is_one_line() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Nothing {}
+        let error = parse::<Nothing>(r#"{"a\nb":1}"#, "").unwrap_err().to_string();
+        assert_eq!(error, "a\u{fffd}b: unknown field `a\u{fffd}b`, there are no fields");
+    }
 }

@@ -28,6 +28,16 @@ mod wire;
 
 use std::future::Future;
 
+/// Parses a whole message as a request: the bytes between two NULs.
+///
+/// # Errors
+/// The text for the client or the log.
+pub(crate) fn parse_request<T: serde::de::DeserializeOwned>(message: &[u8]) -> Result<T, String> {
+    let request = wire::Request::parse(message).map_err(|error| error.to_string())?;
+    let parameters = request.parameters.ok_or("no object")?;
+    call::request(&request.method, &parameters).map_err(|wrong| wrong.to_string())
+}
+
 pub use self::call::{Call, WrongParameter};
 pub use self::client::{CallError, Client, Replies};
 pub use self::limits::{Bounds, Waiting};

@@ -32,7 +32,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    fn parse(message: &[u8]) -> Result<Self, serde_json::Error> {
+    pub(super) fn parse(message: &[u8]) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Written<'a> {
             method: String,

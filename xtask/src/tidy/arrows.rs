@@ -5,7 +5,7 @@ use crate::cargo::Package;
 
 /// Each package of the workspace, and the packages of the workspace that it may name in any kind of dependency. `None`:
 /// any.
-const ARROWS: [(&str, Option<&[&str]>); 15] = [
+const ARROWS: [(&str, Option<&[&str]>); 16] = [
     ("perilog-core", Some(&[])),
     ("perilog-proto", Some(&["perilog-core"])),
     ("perilog-host", Some(&[])),
@@ -19,6 +19,19 @@ const ARROWS: [(&str, Option<&[&str]>); 15] = [
     // Every `cargo xtask` builds it first: what it depends on is what README's first command waits for.
     ("perilog-tests", Some(&["perilog-core"])),
     ("perilog-disk", Some(&["perilog-core", "perilog-host", "perilog-controller"])),
+    (
+        "perilog-fuzz",
+        Some(&[
+            "perilog-core",
+            "perilog-proto",
+            "perilog-host",
+            "perilog-agent",
+            "perilog-controller",
+            "perilog-flux",
+            "perilog-terms",
+            "perilog-tests",
+        ]),
+    ),
     (
         "perilog-bench",
         Some(&[
@@ -38,9 +51,10 @@ const ARROWS: [(&str, Option<&[&str]>); 15] = [
 ];
 
 /// Packages for development, each with the only packages that may depend on it.
-const NAMED_ONLY_BY: [(&str, &[&str]); 6] = [
+const NAMED_ONLY_BY: [(&str, &[&str]); 7] = [
+    ("perilog-fuzz", &[]),
     ("perilog-disk", &[]),
-    ("perilog-tests", &["xtask", "perilog-bench"]),
+    ("perilog-tests", &["xtask", "perilog-bench", "perilog-fuzz"]),
     ("perilog-sim", &["xtask"]),
     ("perilog-bench", &[]),
     ("perilog-pages", &[]),

@@ -1,13 +1,17 @@
-//! Check that `unsafe` is in two files of the workspace: the C side of Flux's plugin, and a test program's stand-ins
-//! for functions of the C library. All other packages inherit the lint that forbids `unsafe`.
+//! Check that `unsafe` is in three files of the workspace: the C side of Flux's plugin, a test program's stand-ins for
+//! functions of the C library, and the allocator of the fuzz targets, which counts. All other packages inherit the lint
+//! that forbids `unsafe`.
 
 use super::Findings;
 use super::rust::tokens;
 
 /// The only packages that may contain `unsafe`, because they call C or are called by C, each with its only file that
 /// may.
-const MAY: [(&str, &str); 2] =
-    [("perilog-hold", "flux/jobtap/src/abi.rs"), ("perilog-disk", "tests/disk/src/calls.rs")];
+const MAY: [(&str, &str); 3] = [
+    ("perilog-hold", "flux/jobtap/src/abi.rs"),
+    ("perilog-disk", "tests/disk/src/calls.rs"),
+    ("perilog-fuzz", "fuzz/src/memory.rs"),
+];
 
 /// Checks that a package's manifest inherits the lints of the workspace.
 pub(super) fn check_manifest(package: &str, text: &str, findings: &mut Findings) {
