@@ -117,13 +117,18 @@ impl Failover {
 
     /// Waits until both hosts are members, one of them runs the whole group, and each agent is online.
     pub fn wait_settled(&self) -> Result<()> {
+        self.settled().map(drop)
+    }
+
+    /// Waits as [`wait_settled`](Self::wait_settled) does; returns the host that runs the controller.
+    pub fn settled(&self) -> Result<&Node> {
+        let mut settled = None;
         self.wait("both hosts are members, and one runs the controller", || {
-            let Ok(active) = self.active() else { return Ok(false) };
-            let state = state(active);
-            let runs = format!("(systemd:perilog-controller):\t Started {}", active.name());
-            Ok(state.contains("Online: [ ctl0 ctl1 ]") && state.contains(&runs))
+            settled = self.active().ok().filter(|active| runs_on(active));
+            Ok(settled.is_some())
         })?;
-        self.cluster().wait_online()
+        self.cluster().wait_online()?;
+        settled.context("no host")
     }
 
     /// Waits until the controller answers on this host.
@@ -241,6 +246,13 @@ impl Failover {
 /// Returns the path of the shared disk's file on this machine.
 fn image(bed: &Bed) -> PathBuf {
     bed.directory().join("shared.img")
+}
+
+/// Returns `true` if both hosts are members, and Pacemaker runs the controller on this one.
+fn runs_on(active: &Node) -> bool {
+    let state = state(active);
+    let runs = format!("(systemd:perilog-controller):\t Started {}", active.name());
+    state.contains("Online: [ ctl0 ctl1 ]") && state.contains(&runs)
 }
 
 /// Returns Pacemaker's state as this host shows it; the reason if it shows none.

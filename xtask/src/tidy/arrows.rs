@@ -123,7 +123,7 @@ mod tests {
             ("perilog-tests", "xtask", false),
             ("xtask", "perilog-tests", true),
             ("perilog-bench", "perilog-tests", true),
-            ("perilog-bench", "perilog-flux", false),
+            ("perilog-bench", "perilog", false),
             ("perilog-new", "serde", false),
             ("perilog-terms", "serde", false),
             ("perilog-terms", "perilog-core", false),
