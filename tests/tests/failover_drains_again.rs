@@ -27,7 +27,7 @@ fn a_drain_in_force_is_sent_again_after_a_move() -> Result<()> {
 
     failover.restart()?;
     failover.wait_settled()?;
-    // What the restarted controller sends comes after what it would send again.
+    // The restarted controller would send a drain in force before this new one.
     let failed = cluster.perilog(&["run", "prolog", "--job", "k", "--nodes", "n1"])?;
     ensure!(!failed.success(), "{failed}");
     cluster.bed().wait_until("the hook has drained the other node", LIMIT, || {

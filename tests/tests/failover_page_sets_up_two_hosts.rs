@@ -65,7 +65,7 @@ fn an_operator_who_follows_the_page_has_two_hosts() -> Result<()> {
     contains(&reply, &["other.toml is not on", "perilog-controller.service: enabled"])?;
     contains(&ends(first, "perilog doctor controller", 1)?, &["other.toml is on", "and not here"])?;
     second.sh("rm /etc/perilog/controller.d/other.toml; systemctl disable perilog-controller.service 2>/dev/null")?;
-    // Another authority, revocation list and user on the second host.
+    // The second host has another authority and another user id.
     let ids = second.sh("id -u perilog")?;
     second.sh(
         "cp -a /etc/perilog/tls/ca.pem /root/ && cat /etc/ssl/certs/ca-certificates.crt >/etc/perilog/tls/ca.pem",

@@ -36,7 +36,7 @@ fn a_job_over_several_systemds_runs_each_script_once() -> Result<()> {
     cluster.wait_end(&mut run)?;
     cluster.assert_ran("j", &["prolog"])?;
 
-    // Of the job's epilog, each node but one loses its scripts with its power.
+    // Each node but one loses its power, and with it the scripts of the job's epilog.
     cluster.close_gates()?;
     let mut run = cluster.start_perilog(&["run", "epilog", "--job", "k", "--nodes", &all])?;
     cluster.wait_begun("k", &ranks)?;

@@ -5,7 +5,7 @@
 use anyhow::{Result, ensure};
 use perilog_tests::{Bed, Node, Release};
 
-/// What RHEL 8 provides of what the packages may ask for. `libc.so.6` has further versions, below.
+/// Capabilities of RHEL 8 that the packages may ask for. `libc.so.6` has further versions, below.
 const OF_EL8: &str = "systemd = 239
 dbus = 1:1.12.8
 shadow-utils = 2:4.6

@@ -96,7 +96,7 @@ pub(crate) fn for_tests(binaries: &Path, portable: Option<&Portable>) -> Result<
     let pages = cargo::target()?.join("pages");
     pages::write(&binaries.join("perilog-pages"), &pages)?;
     let stripped = binaries.join("stripped");
-    // Of this machine's C library, the programs are built already.
+    // The build has already linked the programs against this machine's C library.
     let programs = portable.map_or_else(|| Ok(binaries.to_owned()), |_| portable::build(portable, false))?;
     if portable.is_some() {
         symbols::check(&programs)?;

@@ -35,7 +35,7 @@ const NODES: [Need; 9] = [
 
 /// Prerequisites of the tests, in addition to those of the nodes.
 const TESTS: [Need; 33] = [
-    // It installs the .rpm files into a root.
+    // The test of dnf installs the .rpm files into a root.
     need(&["dnf"], "dnf", "dnf"),
     // The tests call the daemons' sockets in plain Python, and read the store.
     need(&["python3"], "python3", "python3"),

@@ -81,7 +81,7 @@ impl fmt::Display for Release {
     }
 }
 
-/// What mmdebstrap makes of a release.
+/// Result of mmdebstrap for a release.
 #[derive(Debug, Clone, Copy)]
 struct Content {
     /// Name of the archive.

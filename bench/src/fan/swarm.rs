@@ -58,7 +58,7 @@ pub(super) fn address(rank: usize) -> String {
     format!("127.0.0.{}", rank % ADDRESSES + 1)
 }
 
-/// What the agents of a group dial.
+/// Address that the agents of a group dial.
 enum Target {
     /// A port of this machine, by [`ADDRESSES`] loopback addresses.
     Port(String),

@@ -1,4 +1,4 @@
-//! What Flux writes, and users of Flux.
+//! Targets for the texts of Flux and of its users.
 
 use bytes::BytesMut;
 use perilog_core::eventlog::parse_log;

@@ -13,7 +13,7 @@ use crate::stages::print_line;
 pub(crate) enum Bases {
     /// This machine's. The product is a layer over `/usr`.
     Here,
-    /// That of a root: a directory, or an archive of one.
+    /// Base of a root: a directory, or an archive of one.
     Of(PathBuf),
     /// This machine's, and those of several roots for the tests whose nodes differ.
     Several(Vec<PathBuf>),
@@ -40,7 +40,7 @@ exec chroot "$root" env DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/
 const HANDED: &str = "root/packages";
 
 impl Bases {
-    /// Returns this as a word of the command line, for [`Bases::read`].
+    /// Returns the argument from which [`Bases::read`] reads this value.
     pub(super) fn word(&self) -> Result<String> {
         let text = |path: &PathBuf| path.to_str().map(str::to_owned).context("a path in UTF-8");
         Ok(match self {
