@@ -110,13 +110,13 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     read().with_context(|| format!("reading {}", directory.display()))
 }
 
-/// Installs the source tree's units, without timers, at the paths where `packaging/install.sh` installs them.
+/// Installs the source tree's units at the paths where `packaging/install.sh` installs them.
 fn install_units(units: &Path, root: &Path) -> Result<()> {
     for from in files(units)? {
         let (Some(name), Some(stem)) = (from.file_name(), from.file_stem()) else { bail!("no file name: {from:?}") };
         let kind = from.extension().and_then(|kind| kind.to_str()).unwrap_or_default();
         let to = match kind {
-            "service" | "socket" | "slice" => root.join(UNITS).join(name),
+            "service" | "socket" | "timer" | "slice" => root.join(UNITS).join(name),
             "sysusers" | "tmpfiles" => {
                 root.join(format!("usr/lib/{kind}.d")).join(format!("{}.conf", stem.to_string_lossy()))
             }
@@ -127,7 +127,7 @@ fn install_units(units: &Path, root: &Path) -> Result<()> {
                 }
                 continue;
             }
-            // Timers, and files that enable units: a bed enables units itself.
+            // Files that enable units: a bed enables units itself.
             _ => continue,
         };
         put(&from, &to, 0o644)?;

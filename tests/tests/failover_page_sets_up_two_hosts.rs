@@ -41,6 +41,9 @@ fn an_operator_who_follows_the_page_has_two_hosts() -> Result<()> {
     let active = |host: &Node| host.sh("systemctl is-active perilog-controller").is_ok();
     let (first, second) = if active(ctl0) { (ctl0, ctl1) } else { (ctl1, ctl0) };
 
+    first.sh("test -n \"$(ls -A /var/lib/perilog-backup)\"")?;
+    second.sh("test -z \"$(ls -A /var/lib/perilog-backup)\"")?;
+
     // Nodes join through the address that moves, and run a job.
     let printed = ends(first, "perilog init controller --name ctl --nodes 'n[0-3]'", 0)?;
     for line in printed.lines().map(str::trim) {
@@ -61,10 +64,13 @@ fn an_operator_who_follows_the_page_has_two_hosts() -> Result<()> {
     // doctor finds what differs, and what both hosts must not do.
     second.sh("echo 'retention = \"1d\"' >/etc/perilog/controller.d/other.toml")?;
     second.sh("systemctl enable perilog-controller.service 2>/dev/null")?;
+    let limit = "/etc/systemd/system/perilog-controller.service.d/failover.conf";
+    second.sh(&format!("mv {limit} /root/ && systemctl daemon-reload"))?;
     let reply = ends(second, "perilog doctor controller", 1)?;
-    contains(&reply, &["other.toml is not on", "perilog-controller.service: enabled"])?;
+    contains(&reply, &["other.toml is not on", "perilog-controller.service: enabled", "again for ever"])?;
     contains(&ends(first, "perilog doctor controller", 1)?, &["other.toml is on", "and not here"])?;
     second.sh("rm /etc/perilog/controller.d/other.toml; systemctl disable perilog-controller.service 2>/dev/null")?;
+    second.sh(&format!("mv /root/failover.conf {limit} && systemctl daemon-reload"))?;
     // The second host has another authority and another user id.
     let ids = second.sh("id -u perilog")?;
     second.sh(

@@ -27,6 +27,7 @@ mod downgrade_starts_with_the_copy;
 mod drop_ins_for_all_services;
 mod events_of_all_jobs_are_followed;
 mod external_action;
+mod failover_crash_loop;
 mod failover_drains_again;
 mod failover_faults;
 mod failover_full_disk;

@@ -67,7 +67,8 @@ property stonith-enabled=true stonith-timeout=120s
 /// `two_node` keeps the quorum with one host, and implies `wait_for_all`.
 const CRM: &str = "primitive perilog-store ocf:heartbeat:Filesystem \\
     params device=/dev/perilog directory=/var/lib/perilog fstype=ext4 \\
-    op start timeout=60s interval=0 op stop timeout=60s interval=0 op monitor interval=20s timeout=40s
+    op start timeout=60s interval=0 op stop timeout=60s interval=0 \\
+    op monitor interval=20s timeout=40s OCF_CHECK_LEVEL=10
 primitive perilog-address ocf:heartbeat:IPaddr2 \\
     params ip=10.77.0.200 cidr_netmask=16 op monitor interval=10s timeout=20s
 primitive perilog-controller systemd:perilog-controller \\
@@ -82,6 +83,8 @@ rsc_defaults resource-stickiness=100
 
 /// Lines of the controller's configuration: it runs only where the shared disk is mounted.
 const FAILOVER: &str = "[failover]\nhosts = \"ctl[0-1]\"\n";
+/// Drop-in of the controller's unit: after five starts in two minutes systemd leaves it failed, which Pacemaker sees.
+const START_LIMIT: &str = "[Unit]\nStartLimitIntervalSec=2min\nStartLimitBurst=5\n";
 /// Shortens the watchdog for the tests.
 const WATCHDOG: &str = "[Service]\nWatchdogSec=5s\n";
 
@@ -101,6 +104,7 @@ const FENCE_AGENT: &str = include_str!("fence_bed.sh");
 pub(super) fn furnish(host: &Node, disk: (u32, u32), key: &[u8], nodes: &[&str]) -> Result<()> {
     host.write_file("/etc/corosync/corosync.conf", COROSYNC)?;
     host.write_with_mode("/etc/corosync/authkey", key, 0o400)?;
+    host.write_file("/etc/systemd/system/perilog-controller.service.d/failover.conf", START_LIMIT)?;
     host.write_file("/etc/systemd/system/perilog-controller.service.d/watchdog.conf", WATCHDOG)?;
     host.write_file("/etc/perilog/controller.d/failover.toml", FAILOVER)?;
     furnish_machine(host, disk)?;

@@ -6,10 +6,13 @@ use std::path::Path;
 use perilog_core::HostList;
 use toml::Table;
 
-use super::Finding;
+use super::{Finding, shell};
 use crate::verb::failover::{self, Inventory};
 
 const ABOUT: &str = "failover";
+/// Command that prints systemd's start limit of the controller.
+const START_LIMIT: [&str; 5] =
+    ["show", "perilog-controller.service", "--property", "StartLimitIntervalUSec", "--value"];
 
 /// Adds the findings about two hosts, if `[failover]` is configured. Returns `true` if this host is the passive one,
 /// where no store, socket or port is to be expected.
@@ -24,6 +27,8 @@ pub(super) fn inspect(config: Option<&Table>, findings: &mut Vec<Finding>) -> bo
         }
     };
     findings.extend(alone(&own, &hosts, mount));
+    findings
+        .extend(start_limit(&shell::ask("systemctl", &START_LIMIT).map(|output| output.stdout).unwrap_or_default()));
     let listed = failover::listed(&hosts, &own.host);
     for host in hosts.iter().filter(|host| Some(*host) != listed) {
         match failover::ask(host, false) {
@@ -63,6 +68,15 @@ fn alone(own: &Inventory, hosts: &HostList, mount: &Path) -> Vec<Finding> {
         }
     });
     found
+}
+
+/// Judges the start limit as systemctl prints it; `0`: no limit, so a controller that ends again and again never fails.
+fn start_limit(shown: &str) -> Option<Finding> {
+    let what = "systemd starts the controller again for ever, so the cluster manager never sees it fail, and does not \
+                move it";
+    let todo = "set StartLimitIntervalSec=2min and StartLimitBurst=5 below [Unit] in \
+                /etc/systemd/system/perilog-controller.service.d/failover.conf; systemctl daemon-reload";
+    (shown.trim() == "0").then(|| Finding::warning(ABOUT, what, todo))
 }
 
 fn compared(own: &Inventory, other: &Inventory) -> Vec<Finding> {
@@ -113,5 +127,12 @@ mod tests {
         ] {
             assert_eq!(found, expected);
         }
+    }
+
+    #[test]
+    fn a_controller_that_never_fails_is_never_moved() {
+        let shown = |text| start_limit(text).map(|found| found.shown());
+        assert!(shown("0\n").is_some_and(|found| found.starts_with("warning failover: systemd starts")));
+        assert_eq!((shown("2min\n"), shown("")), (None, None));
     }
 }
