@@ -29,6 +29,8 @@ const FAULTS: [&str; 10] = [
     "cut from the other host",
     "cut from both",
 ];
+/// Seconds to the next Start from which on a soak shows what the hosts logged: a move takes some fifteen.
+const SLOW: f64 = 45.0;
 /// Time without the completion of a job after which a soak gives up.
 const STUCK: Duration = Duration::from_secs(300);
 
@@ -129,6 +131,9 @@ fn strikes(
         let measured = failover.measure(from, &probe).with_context(|| format!("after {fault} of {before}"))?;
         probes.push(probe);
         failover.join();
+        if measured.first > SLOW {
+            progress(&format!("slow, {fault} of {before}: {measured}\n{}", logged(failover, now()? - from)));
+        }
         if fault == "move" {
             failover.wait_settled()?;
             failover.clear()?;
@@ -143,6 +148,18 @@ fn strikes(
         }
     }
     Ok(probes)
+}
+
+/// Returns what the cluster manager and the controller logged on both hosts within the last seconds.
+fn logged(failover: &Failover, seconds: f64) -> String {
+    let command = format!(
+        "journalctl --no-pager -o short-precise --since '{} seconds ago' -u pacemaker -u corosync -u perilog-controller",
+        seconds.ceil()
+    );
+    let hosts = failover.cluster().hosts().iter();
+    hosts
+        .map(|host| format!("== {}\n{}", host.name(), host.sh(&command).unwrap_or_else(|why| why.to_string())))
+        .collect()
 }
 
 fn strike(failover: &Failover, fault: &str) -> Result<()> {
