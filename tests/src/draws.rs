@@ -12,4 +12,10 @@ impl Draws {
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed ^ (mixed >> 31)) % bound
     }
+
+    /// Returns one of these, of which there is at least one.
+    pub(crate) fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        let index = usize::try_from(self.below(all.len() as u64)).unwrap_or_default();
+        &all[index]
+    }
 }

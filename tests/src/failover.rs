@@ -13,7 +13,6 @@
 //! * [`Failover::under_load`] strikes while prologs and epilogs run, and compares the ledgers afterwards.
 
 mod disk;
-mod jobs;
 mod load;
 mod machines;
 mod site;

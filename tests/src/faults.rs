@@ -25,8 +25,8 @@ if ctypes.CDLL(None, use_errno=True).mount(b"fuse", sys.argv[1].encode(), b"fuse
 signal.pause()
 "#;
 
-const AGENT: &str = "perilog-agent.service";
-const CONTROLLER: &str = "perilog-controller.service";
+pub(crate) const AGENT: &str = "perilog-agent.service";
+pub(crate) const CONTROLLER: &str = "perilog-controller.service";
 
 impl Cluster {
     /// Keeps systemd from restarting killed daemons: they stay down until the test starts them. Call this before the

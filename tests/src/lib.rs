@@ -10,6 +10,7 @@
 //! * [`failover`]: two hosts for the controller, under the real Pacemaker.
 //! * [`flux`]: the real Flux on a cluster, with perilog's plugin.
 //! * [`slurm`]: the real Slurm on a cluster, with perilog's hooks.
+//! * [`soak`]: jobs and faults at random for a long time.
 //! * [`Armed`]: a moment at which a daemon will die or stop. `cargo xtask test` builds daemons with fault points. To
 //!   run one test manually, build with the features: `cargo build --workspace --bins --features
 //!   perilog-agent/fault-points,perilog-controller/fault-points`.
@@ -38,6 +39,7 @@ mod packages;
 mod points;
 mod rootfs;
 pub mod slurm;
+pub mod soak;
 mod stores;
 mod wait;
 

@@ -11,7 +11,7 @@
 //! in order per job. So the ledger may contain a release twice, with the same (job, attempt, sequence); such a release
 //! counts once. [`Received::faults`] compares the releases with the resources handed out ([`Handed`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
 use perilog_core::{HostList, IdSet};
@@ -211,6 +211,18 @@ impl Cluster {
     /// Returns all notices that the hooks have got so far.
     pub fn received(&self) -> Result<Received> {
         Received::read(&self.controller()?.try_read_file(NOTICES)?.unwrap_or_default())
+    }
+
+    /// Returns the release notices of these jobs that the hook has got so far; reads no more of the others than their
+    /// names.
+    pub(crate) fn received_of(&self, jobs: &BTreeSet<&str>) -> Result<Received> {
+        let text = self.controller()?.try_read_file(NOTICES)?.unwrap_or_default();
+        let job = |line: &str| Some(line.split_once("\"job\":\"")?.1.split_once('"')?.0.to_owned());
+        let mut received = Received::default();
+        for line in text.lines().filter(|line| job(line).is_some_and(|job| jobs.contains(job.as_str()))) {
+            received.line(line).with_context(|| format!("{NOTICES}: {line:?}"))?;
+        }
+        Ok(received)
     }
 }
 

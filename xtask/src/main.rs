@@ -56,6 +56,7 @@ fn run(arguments: &[&str]) -> Result<bool> {
         ["sim", arguments @ ..] => sim::run(arguments),
         ["fuzz", arguments @ ..] => fuzz::run(arguments),
         ["soak", kind, arguments @ ..] if soak::ALL.contains(kind) => soak::run(kind, arguments),
+        ["soak", arguments @ ..] => soak::run(soak::CLUSTER, arguments),
         ["mutate", arguments @ ..] => mutate::run(arguments),
         ["tidy"] => tidy::run(),
         ["pages", directory] => pages::run(directory),

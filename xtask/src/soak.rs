@@ -1,21 +1,25 @@
-//! `cargo xtask soak flux [--sdexec] [--for 10m] [--seed S]`: jobs under a real Flux with the edge, and a fault every
-//! few seconds. `cargo xtask soak failover [--for 10m] [--seed S]`: jobs under a controller with two hosts.
+//! `cargo xtask soak [--for 10m] [--seed S]`: jobs on a cluster, and a fault every second. `soak flux [--sdexec]`: jobs
+//! under a real Flux with the edge. `soak failover`: jobs under a controller with two hosts.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use perilog_core::Span;
-use perilog_tests::{Layer, failover, flux};
+use perilog_tests::{Layer, failover, flux, soak};
 
 use crate::stages::print_line;
 use crate::{Usage, cargo, nodes, prerequisites};
 
 const FOR: &str = "10m";
 const SEED: &str = "1";
-/// Kinds of soak.
-pub(crate) const ALL: [&str; 2] = [FLUX, FAILOVER];
+/// Kinds of soak; the first is that of `cargo xtask soak` without a kind.
+pub(crate) const ALL: [&str; 3] = [CLUSTER, FLUX, FAILOVER];
+pub(crate) const CLUSTER: &str = "cluster";
 const FLUX: &str = "flux";
 const FAILOVER: &str = "failover";
+/// File below the target directory with a line for each piece of a soak of a cluster.
+const PIECES: &str = "soak.jsonl";
 /// Option: Flux runs jobs as units of systemd.
 const SDEXEC: &str = "--sdexec";
 
@@ -41,6 +45,8 @@ pub(crate) fn run(kind: &str, arguments: &[&str]) -> Result<bool> {
     seed.parse::<u64>().map_err(|error| Usage(format!("soak: --seed {seed}: {error}")))?;
     if kind == FAILOVER {
         prerequisites::ensure_tests()?;
+    } else if kind == CLUSTER {
+        prerequisites::ensure_nodes()?;
     } else {
         ensure!(flux::is_here(), "no Flux {}.{} or newer is on PATH", flux::OLDEST.0, flux::OLDEST.1);
         prerequisites::ensure_nodes()?;
@@ -58,6 +64,9 @@ pub(crate) fn on_nodes(binaries: &str, kind: &str, seconds: &str, seed: &str) ->
     let length = Duration::from_secs(seconds.parse().context("seconds")?);
     let seed = seed.parse().context("a seed")?;
     let (layer, mut progress) = (Layer::Built(binaries.into()), |line: &str| drop(print_line(line)));
+    if kind == CLUSTER {
+        return of_cluster(&Path::new(binaries).with_file_name(PIECES), layer, length, seed, &mut progress);
+    }
     if kind == FAILOVER {
         let report = failover::soak(layer, length, seed, &mut progress)?;
         print_line(&report.to_string())?;
@@ -65,5 +74,17 @@ pub(crate) fn on_nodes(binaries: &str, kind: &str, seconds: &str, seed: &str) ->
     }
     let report = flux::soak(layer, length, seed, kind == SDEXEC, &mut progress)?;
     print_line(&report.to_string())?;
+    Ok(report.differences.is_empty())
+}
+
+/// Runs the next piece of the soak with this seed, adds it to `file`, and prints the sum of all its pieces.
+fn of_cluster(file: &Path, layer: Layer, length: Duration, seed: u64, progress: &mut dyn FnMut(&str)) -> Result<bool> {
+    let mut pieces = soak::Pieces::read(file, seed)?;
+    // Each piece has faults of its own, which follow from the seed and the piece's number.
+    let of_piece = seed.wrapping_add(pieces.count() << 32);
+    let report = soak::soak(layer, length, of_piece, progress)?;
+    print_line(&report.to_string())?;
+    pieces.push(file, report.piece(seed, length))?;
+    print_line(&pieces.to_string())?;
     Ok(report.differences.is_empty())
 }

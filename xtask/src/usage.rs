@@ -37,6 +37,9 @@ usage: cargo xtask COMMAND
   fuzz [TARGET...] [--for 10s] [--minimise]
           searches for inputs that break a parser, each target in turn; what breaks one is kept under
           fuzz/regressions; with --minimise the corpora become the fewest inputs that reach as much
+  soak [--for 10m] [--seed S]
+          jobs on four nodes, and a fault every second: daemons, runners, buses, networks, clocks, hosts. Ledgers are
+          compared; pieces with the same seed add up
   soak flux [--sdexec] [--for 10m] [--seed S]
           jobs under a real Flux with the edge on four nodes, and a fault every few seconds: what the scripts' ledgers
           say must hold (docs/testing.md); with --sdexec Flux runs the jobs as units of systemd

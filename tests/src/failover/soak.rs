@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 
-use super::{CONTROLLER, Failover, Measured, jobs, now};
+use super::{CONTROLLER, Failover, Measured, now};
 use crate::clock::{Stopwatch, pause};
 use crate::cluster::Cluster;
 use crate::draws::Draws;
 use crate::layer::Layer;
 use crate::manager;
+use crate::soak::jobs;
 
 const NODES: usize = 4;
 /// Faults that a soak draws from. Those that move the controller are more than half.
@@ -31,6 +32,8 @@ const FAULTS: [&str; 10] = [
 ];
 /// Seconds to the next Start from which on a soak shows what the hosts logged: a move takes some fifteen.
 const SLOW: f64 = 45.0;
+/// Number of jobs that are not complete at a time.
+const AT_ONCE: usize = 5;
 /// Time without the completion of a job after which a soak gives up.
 const STUCK: Duration = Duration::from_secs(300);
 
@@ -90,10 +93,10 @@ pub fn soak(layer: Layer, length: Duration, seed: u64, progress: &mut dyn FnMut(
     })?;
     let (mut report, ends) = (Report::default(), AtomicBool::new(false));
     let (names, probes) = std::thread::scope(|scope| -> Result<_> {
-        let driver = scope.spawn(|| jobs::drive(&failover, &ends, STUCK));
+        let driver = scope.spawn(|| jobs::drive(failover.cluster(), AT_ONCE, &ends, STUCK));
         let probes = strikes(&failover, length, seed, &mut report, progress);
         ends.store(true, Ordering::SeqCst);
-        let names = driver.join().map_err(|_| anyhow!("the driver of the jobs panicked"))??;
+        let names = driver.join().map_err(|_| anyhow!("the driver of the jobs panicked"))?;
         Ok((names, probes?))
     })?;
     report.jobs = names.len();
@@ -103,7 +106,7 @@ pub fn soak(layer: Layer, length: Duration, seed: u64, progress: &mut dyn FnMut(
     })?;
     // A ping that is lost on a loaded machine moves the group, too.
     failover.settled()?;
-    (report.compared, report.differences) = jobs::judge(&failover, &names, &probes)?;
+    (report.compared, report.differences) = jobs::judge(failover.cluster(), &names, &probes)?;
     Ok(report)
 }
 
@@ -132,7 +135,8 @@ fn strikes(
         probes.push(probe);
         failover.join();
         if measured.first > SLOW {
-            progress(&format!("slow, {fault} of {before}: {measured}\n{}", logged(failover, now()? - from)));
+            let (cut, log) = (failover.power.last(), logged(failover, now()? - from));
+            progress(&format!("slow, {fault} of {before}: {measured}; the last power cut took {cut:.1?}\n{log}"));
         }
         if fault == "move" {
             failover.wait_settled()?;

@@ -18,6 +18,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::disk::Disk;
 use super::site::STORE;
 use crate::bed::Bed;
+use crate::clock::Stopwatch;
 use crate::cluster::{Cluster, HOSTS};
 use crate::command;
 use crate::node::Node;
@@ -66,16 +67,21 @@ pub(super) struct Power {
     /// Held during an act: the switch acts on one host at a time.
     acts: Mutex<()>,
     ends: AtomicBool,
+    /// Time that the last power cut took, with the wait for another act: killed processes and their mounts take long to
+    /// go on a loaded machine.
+    last: Mutex<Duration>,
 }
 
 impl Power {
     pub(super) fn new(owner: Arc<dyn HasBed>, disk: Disk) -> Self {
         let (copies, done, acts) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()), Mutex::new(()));
-        Self { owner, disk, copies, done, acts, ends: AtomicBool::new(false) }
+        let (ends, last) = (AtomicBool::new(false), Mutex::new(Duration::ZERO));
+        Self { owner, disk, copies, done, acts, ends, last }
     }
 
     /// Cuts a host's power; returns when its processes and mounts are gone. A host that is off is no error.
     pub(super) fn off(&self, host: &Node) -> Result<()> {
+        let watch = Stopwatch::start();
         let _one = self.acts.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(leader) = host.leader() else { return Ok(()) };
         // First the network, so that no decision of the last moment leaves the host.
@@ -88,7 +94,16 @@ impl Power {
             command::run("the power cut of a disk", &mut command, COMMAND)?.ok()?;
         }
         host.power_fail()?;
-        if has_store { self.disk.wait_unused() } else { Ok(()) }
+        if has_store {
+            self.disk.wait_unused()?;
+        }
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = watch.elapsed();
+        Ok(())
+    }
+
+    /// Returns the time that the last power cut took.
+    pub(super) fn last(&self) -> Duration {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the requests that the switch has carried out so far, such as `reboot ctl0`.
