@@ -164,7 +164,7 @@ fn version() -> &'static str {
 }
 
 /// Runs a packager; returns its output. An error has the output of a failed packager.
-fn succeed(command: &mut Command) -> Result<String> {
+pub(crate) fn succeed(command: &mut Command) -> Result<String> {
     let output =
         command.stdin(Stdio::null()).output().with_context(|| format!("running {:?}", command.get_program()))?;
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

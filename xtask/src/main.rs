@@ -15,6 +15,7 @@ mod pages;
 mod prerequisites;
 mod privilege;
 mod processors;
+mod release;
 mod roots;
 mod sim;
 mod soak;
@@ -60,6 +61,7 @@ fn run(arguments: &[&str]) -> Result<bool> {
         ["mutate", arguments @ ..] => mutate::run(arguments),
         ["tidy"] => tidy::run(),
         ["pages", directory] => pages::run(directory),
+        ["release"] => release::run(),
         ["dist", kinds @ ..] => dist::run(kinds),
         ["bench"] => bench::run_all(),
         ["bench", name, options @ ..] if bench::ALL.contains(name) => bench::run(&[name], options),

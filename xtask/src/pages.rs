@@ -9,9 +9,6 @@ use anyhow::{Context, Result, ensure};
 use crate::stages::print_line;
 use crate::{cargo, git};
 
-/// Environment variable with which packagers fix the date, so that the same source makes the same files.
-const EPOCH: &str = "SOURCE_DATE_EPOCH";
-
 pub(crate) fn run(directory: &str) -> Result<bool> {
     let directory = std::path::absolute(directory).with_context(|| directory.to_owned())?;
     make(&directory)?;
@@ -28,22 +25,8 @@ pub(crate) fn make(directory: &Path) -> Result<()> {
 pub(crate) fn write(program: &Path, directory: &Path) -> Result<()> {
     let mut command = Command::new(program);
     command.arg(directory).stdin(Stdio::null());
-    if let (None, Some(epoch)) = (std::env::var_os(EPOCH), last_commit()) {
-        command.env(EPOCH, epoch);
-    }
+    command.envs(git::epoch());
     let status = command.status().with_context(|| format!("running {}", program.display()))?;
     ensure!(status.success(), "perilog-pages failed");
     Ok(())
-}
-
-/// Returns the time of git's last commit as text, in seconds since 1970; `None`: the source has no history.
-fn last_commit() -> Option<String> {
-    let output = git::command()
-        .args(["log", "-1", "--format=%ct"])
-        .stderr(Stdio::null())
-        .output()
-        .ok()
-        .filter(|output| output.status.success())?;
-    let epoch = String::from_utf8(output.stdout).ok()?.trim().to_owned();
-    (!epoch.is_empty()).then_some(epoch)
 }

@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::{Contents, collect, succeed, tree, version};
+use crate::git;
 
 pub(super) fn pack(contents: &Contents<'_>, directory: &Path) -> Result<Vec<PathBuf>> {
     let above = directory.join("deb");
@@ -18,6 +19,7 @@ pub(super) fn pack(contents: &Contents<'_>, directory: &Path) -> Result<Vec<Path
     command.args(["--build=binary", "--no-check-builddeps", "--no-sign"]).current_dir(&source);
     command.env("PERILOG_BINARIES", contents.binaries).env("PERILOG_PAGES", contents.pages);
     command.envs(contents.libraries.map(|libraries| ("PERILOG_LIBRARIES", libraries)));
+    command.envs(git::epoch());
     if contents.loosely {
         command.env("DPKG_DEB_COMPRESSOR_TYPE", "gzip").env("DPKG_DEB_COMPRESSOR_LEVEL", "1");
     }

@@ -6,6 +6,16 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::{Contents, collect, succeed, tree, version};
+use crate::git;
+
+/// Macros with which neither the time nor the host of a build gets into a package. The second is rpm's name before 4.20,
+/// the third from then on (rpm's `docs/manual/buildprocess`).
+const REPRODUCIBLE: [&str; 4] = [
+    "use_source_date_epoch_as_buildtime 1",
+    "clamp_mtime_to_source_date_epoch 1",
+    "build_mtime_policy clamp_to_source_date_epoch",
+    "_buildhost localhost",
+];
 
 pub(super) fn pack(contents: &Contents<'_>, directory: &Path) -> Result<Vec<PathBuf>> {
     let top = directory.join("rpm");
@@ -20,6 +30,11 @@ pub(super) fn pack(contents: &Contents<'_>, directory: &Path) -> Result<Vec<Path
     // As for .deb: the build must not depend on a package named cargo on this machine.
     command.args(["-bb", "--nodeps", "--quiet"]).args(define("_topdir", &top));
     command.args(define("perilog_binaries", contents.binaries)).args(define("perilog_pages", contents.pages));
+    command.envs(git::epoch());
+    // The same source makes the same package: no host's name, no time but that of SOURCE_DATE_EPOCH.
+    for line in REPRODUCIBLE {
+        command.args(["--define", line]);
+    }
     if contents.loosely {
         command.args(["--define", "_binary_payload w1.gzdio"]);
     }
