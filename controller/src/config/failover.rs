@@ -50,6 +50,14 @@ impl Failover {
         self.mount.as_deref().or_else(|| store.parent())
     }
 
+    /// Returns the name of the controller's certificate by which nodes dial: the first one, or with several hosts the
+    /// first that is the name of none of them. A node that dialled one host would lose the controller at a move.
+    pub(crate) fn dialled<'n>(&self, names: &'n [String]) -> Option<&'n str> {
+        let is_host = |name: &str| self.hosts.as_ref().is_some_and(|hosts| hosts.list().listed(name).is_some());
+        let is_host = |name: &str| if perilog_core::defect!(FirstHostDialled) { false } else { is_host(name) };
+        names.iter().map(String::as_str).find(|name| !is_host(name))
+    }
+
     /// Checks that this host has the file system with the store. A controller that began with an empty directory would
     /// know no job.
     ///
@@ -80,9 +88,20 @@ mod tests {
         Failover { hosts: Some(hosts), mount: mount.map(AbsolutePath::fixed) }
     }
 
+    /// Nodes that dialled ctl0 were lost when the controller moved to ctl1.
+    #[test]
+    fn nodes_dial_a_name_that_moves() {
+        perilog_core::switch_on_defect!(perilog_host::defect::chosen());
+        let names = ["ctl0", "ctl1.hpc", "ctl"].map(str::to_owned);
+        assert_eq!(Failover::default().dialled(&names), Some("ctl0"), "one host");
+        assert_eq!(two_hosts(None).dialled(&names), Some("ctl"));
+        assert_eq!(two_hosts(None).dialled(&names[..2]), None);
+    }
+
     /// /proc is a file system of its own on every Linux host, and /dev/shm one that has files.
     #[test]
     fn a_store_is_searched_on_the_mounted_file_system_alone() {
+        perilog_core::switch_on_defect!(perilog_host::defect::chosen());
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join("controller.db");
         assert!(Failover::default().check(&store).is_ok(), "one host makes its store");

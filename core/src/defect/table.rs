@@ -283,6 +283,9 @@ table! {
     MountUnchecked: "a controller begins with an empty store where the file system with its store is not mounted",
         "docs/failover.md: never an empty store in silence",
         Hunt::Unit { program: "controller", filter: "a_store_is_searched_on_the_mounted_file_system_alone" };
+    FirstHostDialled: "the line for a new node names the first host of the controller, and not the address that moves",
+        "docs/failover.md: scripts on nodes do not notice a move",
+        Hunt::Unit { program: "controller", filter: "nodes_dial_a_name_that_moves" };
     MovedDrainsUnsent: "a drain that a late command of another host has undone is never carried out again",
         "docs/semantics.md D10: a move sends each drain in force once more",
         Hunt::Unit { program: "core", filter: "a_move_sends_each_drain_in_force_again_once" };

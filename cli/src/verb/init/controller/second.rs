@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use perilog_core::HostList;
+use perilog_core::hostlist::is_same_host;
 
 use crate::endpoint::Endpoint;
 use crate::exit::Exit;
@@ -57,7 +58,7 @@ fn plan(first: &Inventory, there: &There) -> Result<Plan, Vec<String>> {
         conflicts.push("the controller runs here: stop it, and decide whether its store is needed".to_owned());
     }
     match first.hosts.as_ref().map(|hosts| hosts.parse::<HostList>()) {
-        Some(Ok(hosts)) if [own, other].iter().all(|host| failover::listed(&hosts, host).is_some()) => {}
+        Some(Ok(hosts)) if [own, other].iter().all(|host| hosts.listed(host).is_some()) => {}
         _ => conflicts.push(format!(
             "{other} has no [failover] with both hosts: write there, to /etc/perilog/controller.d/failover.toml: \
              [failover] hosts = \"{other},{own}\""
@@ -116,7 +117,7 @@ fn certificate(first: &Inventory, own: &str, conflicts: &mut Vec<String>) {
     let Some(pem) = first.files.get(path).and_then(|text| text.contents.as_ref()) else { return };
     let read = certificates(path, pem).map(|read| read.into_iter().next().map(|read| read.names).unwrap_or_default());
     match read {
-        Ok(names) if names.iter().any(|name| failover::is_same_host(name, own)) => {}
+        Ok(names) if names.iter().any(|name| is_same_host(name, own)) => {}
         Ok(names) => conflicts.push(format!(
             "the certificate of {} is for {}, and not for {own}: issue one there that has this name, too (perilog ca \
              issue --role controller, with every name)",
