@@ -54,6 +54,11 @@ pub(in crate::verb) fn between(own: &Inventory, other: &Inventory) -> Vec<Differ
                 .to_owned(),
         );
     }
+    for (path, one) in &own.files {
+        let Some(two) = other.files.get(path).filter(|two| two.access != one.access) else { continue };
+        let todo = format!("{}, or the other way round", two.access.command(path));
+        wrong(format!("{} is {} here and {} on {name}", path.display(), one.access, two.access), todo);
+    }
     let hooks: BTreeSet<&PathBuf> = own.hooks.keys().chain(other.hooks.keys()).collect();
     for path in hooks {
         let (one, two) = (own.hooks.get(path).cloned().flatten(), other.hooks.get(path).cloned().flatten());
@@ -87,11 +92,15 @@ pub(in crate::verb) fn same_ids((uid, gid): (u32, u32)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Text;
+    use super::super::{Access, Text};
     use super::*;
 
+    fn access() -> Access {
+        Access { mode: 0o640, user: "root".to_owned(), group: USER.to_owned() }
+    }
+
     fn host(name: &str) -> Inventory {
-        let text = |sha256: &str| Text { sha256: sha256.to_owned(), mode: 0o644, contents: None };
+        let text = |sha256: &str| Text { sha256: sha256.to_owned(), access: access(), contents: None };
         let files = [("/etc/a.toml", "1"), ("/etc/ca.pem", "2"), ("/etc/cert.pem", name)];
         Inventory {
             version: "0.1.0".to_owned(),
@@ -108,7 +117,7 @@ mod tests {
     fn hosts_are_alike_or_the_difference_is_named() {
         let (own, other) = (host("ctl0"), host("ctl1"));
         assert_eq!(between(&own, &other), [], "each has a certificate of its own");
-        let text = |sha256: &str| Text { sha256: sha256.to_owned(), mode: 0o644, contents: None };
+        let text = |sha256: &str| Text { sha256: sha256.to_owned(), access: access(), contents: None };
         type Change = fn(&mut Inventory);
         let table: [(Change, &str, bool); 8] = [
             (|of| of.version = "0.2.0".to_owned(), "perilog is 0.1.0 here and 0.2.0 on ctl1", true),
@@ -141,6 +150,18 @@ mod tests {
         more.files.insert("/etc/a.toml".into(), text("9"));
         let found: Vec<String> = between(&own, &more).into_iter().map(|of| of.what).collect();
         assert_eq!(found, ["/etc/a.toml differs from that of ctl1", "/etc/b.toml is on ctl1, and not here"]);
+    }
+
+    /// The key has the right content on the second host, and the controller could not read it there.
+    #[test]
+    fn a_file_that_others_can_read_on_the_other_host_is_a_difference() {
+        let (own, mut other) = (host("ctl0"), host("ctl1"));
+        let theirs = &mut other.files.get_mut(&PathBuf::from("/etc/cert.pem")).unwrap().access;
+        *theirs = Access { mode: 0o600, group: "root".to_owned(), ..theirs.clone() };
+        let found = between(&other, &own);
+        let [Difference { what, todo, is_wrong: true }] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(what, "/etc/cert.pem is 0600 root:root here and 0640 root:perilog on ctl0");
+        assert!(todo.starts_with("chown root:perilog /etc/cert.pem && chmod 0640 /etc/cert.pem"), "{todo}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `perilog controller inventory`: the parts of the controller that this host has for itself, as JSON.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
@@ -60,11 +61,42 @@ pub(in crate::verb) struct Inventory {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::verb) struct Text {
     pub(in crate::verb) sha256: String,
-    /// Permissions, as of chmod(1).
-    pub(in crate::verb) mode: u32,
+    #[serde(flatten)]
+    pub(in crate::verb) access: Access,
     /// The contents, if they were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::verb) contents: Option<String>,
+}
+
+/// Owner and permissions of a file: they decide whether the controller can read it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(in crate::verb) struct Access {
+    /// Permissions, as of chmod(1).
+    pub(in crate::verb) mode: u32,
+    /// The owner's name, or the number of one without a name. The same name may have another number on another host.
+    pub(in crate::verb) user: String,
+    /// The group's name, or the number of one without a name.
+    pub(in crate::verb) group: String,
+}
+
+impl Access {
+    fn of(found: &fs::Metadata) -> Self {
+        let (user, group) = (accounts::user_name(found.uid()), accounts::group_name(found.gid()));
+        Self { mode: found.mode() & 0o7777, user, group }
+    }
+
+    /// Returns the command that gives the file at `path` this owner and these permissions.
+    pub(in crate::verb) fn command(&self, path: &Path) -> String {
+        let (Self { mode, user, group }, path) = (self, path.display());
+        format!("chown {user}:{group} {path} && chmod {mode:04o} {path}")
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04o} {}:{}", self.mode, self.user, self.group)
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<Inventory, Fault> {
@@ -152,14 +184,14 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
 }
 
 /// Reads a file of the inventory; `None`: there is no such file.
-fn read(path: &Path, contents: bool) -> Result<Option<Text>, Fault> {
-    let mode = match path.metadata() {
-        Ok(found) => found.mode() & 0o7777,
+pub(in crate::verb) fn read(path: &Path, contents: bool) -> Result<Option<Text>, Fault> {
+    let access = match path.metadata() {
+        Ok(found) => Access::of(&found),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(Fault::File { what: "cannot read", path: path.to_owned(), source }),
     };
     let text = files::read(path)?;
-    Ok(Some(Text { sha256: digest(text.as_bytes()), mode, contents: contents.then_some(text) }))
+    Ok(Some(Text { sha256: digest(text.as_bytes()), access, contents: contents.then_some(text) }))
 }
 
 fn hooks(table: &Table) -> BTreeMap<PathBuf, Option<String>> {
@@ -187,6 +219,8 @@ impl Render for Inventory {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -198,6 +232,11 @@ mod tests {
         assert_eq!((text.sha256.as_str(), &text.contents), (digest(b"secret").as_str(), &None));
         assert_eq!(read(&path, true).unwrap().unwrap().contents.as_deref(), Some("secret"));
         assert_eq!(read(&dir.path().join("none"), true).unwrap(), None);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let found = read(&path, true).unwrap().unwrap();
+        assert_eq!(found.access.mode, 0o640);
+        let printed = serde_json::to_value(&found).unwrap();
+        assert_eq!((&printed["mode"], &printed["group"]), (&0o640.into(), &found.access.group.as_str().into()));
         fs::write(&path, [0xff]).unwrap();
         assert!(read(&path, true).unwrap_err().to_string().contains("key.pem"));
     }

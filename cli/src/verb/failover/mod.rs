@@ -18,9 +18,9 @@ use perilog_core::{HostList, HostName};
 use toml::Table;
 
 pub(in crate::verb) use compare::{Difference, between, same_ids};
-pub(in crate::verb) use inventory::Inventory;
 #[cfg(test)]
-pub(in crate::verb) use inventory::Text;
+pub(in crate::verb) use inventory::Access;
+pub(in crate::verb) use inventory::{Inventory, Text};
 pub(in crate::verb) use peer::ask;
 
 use super::doctor::config;

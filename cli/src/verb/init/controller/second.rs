@@ -1,19 +1,20 @@
 //! `perilog init controller --failover-of HOST`: makes this host the second one of a controller, with what HOST has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use perilog_core::HostList;
 use perilog_core::hostlist::is_same_host;
+use perilog_host::accounts;
 
 use crate::endpoint::Endpoint;
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::Out;
-use crate::verb::ca::files::{Who, read};
+use crate::verb::ca::files::Who;
 use crate::verb::ca::read::certificates;
-use crate::verb::failover::inventory::{self, Units};
-use crate::verb::failover::{self, Inventory, USER, same_ids};
+use crate::verb::failover::inventory::{self, Access, Units};
+use crate::verb::failover::{self, Inventory, Text, USER, same_ids};
 use crate::verb::init::act::Acting;
 use crate::verb::init::record::Record;
 use crate::verb::init::step::{Plan, Step};
@@ -32,8 +33,22 @@ struct There {
     enabled: Vec<String>,
     /// Whether the controller runs here.
     active: bool,
-    /// For each file of the other host that exists here: its contents, and whether `init` wrote it.
-    files: BTreeMap<PathBuf, (String, bool)>,
+    /// For each file of the other host that exists here: the file, and whether `init` wrote it.
+    files: BTreeMap<PathBuf, (Text, bool)>,
+    /// The ids that the users and groups of the other host's files have here, by name; `Err`: there is none, as text.
+    users: BTreeMap<String, Result<u32, String>>,
+    groups: BTreeMap<String, Result<u32, String>>,
+}
+
+impl There {
+    /// Returns owner and permissions that make a file on this host readable for the same users as on the other.
+    fn who(&self, access: &Access) -> Result<Who, String> {
+        let id = |ids: &BTreeMap<String, Result<u32, String>>, name: &str| {
+            ids.get(name).cloned().unwrap_or_else(|| Err(format!("there is no `{name}` on this host")))
+        };
+        let (uid, gid) = (id(&self.users, &access.user)?, id(&self.groups, &access.group)?);
+        Ok(Who::Exactly { mode: access.mode & 0o777, uid, gid })
+    }
 }
 
 /// Plans the files that this host lacks.
@@ -83,16 +98,30 @@ fn plan(first: &Inventory, there: &There) -> Result<Plan, Vec<String>> {
             conflicts.push(format!("{other} sent no contents of {shown}"));
             continue;
         };
-        let who = if text.mode & 0o004 == 0 { Who::OwnerOnly } else { Who::Everybody };
-        let write = Step::Write { path: path.clone(), who, text: contents.clone() };
+        let write = match there.who(&text.access) {
+            Ok(who) => Step::Write { path: path.clone(), who, text: contents.clone() },
+            Err(why) => {
+                conflicts.push(format!("{shown} is {} on {other}: {why}", text.access));
+                continue;
+            }
+        };
+        let is_same = |here: &Text| here.contents.as_ref() == Some(contents);
         match there.files.get(path) {
-            Some((here, _)) if here == contents => plan.is_there(format!("{shown}: as on {other}")),
+            Some((here, _)) if is_same(here) && here.access == text.access => {
+                plan.is_there(format!("{shown}: as on {other}"));
+            }
             _ if !inventory::is_portable(path) => conflicts.push(format!(
                 "{shown} differs here or is missing, and init brings files of /etc/perilog: copy it first"
             )),
             Some((_, true)) => plan.add(format!("write {shown} anew, as on {other}"), write),
+            Some((here, false)) if is_same(here) => conflicts.push(format!(
+                "{shown} is {} here and {} on {other}, and init did not write it: {}",
+                here.access,
+                text.access,
+                text.access.command(path)
+            )),
             Some((_, false)) => conflicts.push(format!("{shown} differs here, and init did not write it: remove it")),
-            None => plan.add(format!("write {shown}, as on {other}"), write),
+            None => plan.add(format!("write {shown}, as on {other} ({})", text.access), write),
         }
     }
     if there.enabled.is_empty() {
@@ -143,34 +172,48 @@ fn inspect(first: &Inventory, record: Option<&Record>) -> Result<There, Fault> {
     let mut files = BTreeMap::new();
     for path in first.files.keys().filter(|path| path.symlink_metadata().is_ok()) {
         let is_ours = record.is_some_and(|record| record.owns(path));
-        files.insert(path.clone(), (read(path)?, is_ours));
+        files.extend(inventory::read(path, true)?.map(|text| (path.clone(), (text, is_ours))));
     }
+    let names = |of: fn(&Access) -> &String| first.files.values().map(|text| of(&text.access).clone()).collect();
+    let (users, groups): (BTreeSet<String>, BTreeSet<String>) = (names(|of| &of.user), names(|of| &of.group));
+    let user = |name: &str| accounts::account(name).map(|found| found.uid).map_err(|error| error.to_string());
+    let group = |name: &str| accounts::group_id(name).map_err(|error| error.to_string());
+    let users = users.into_iter().map(|name| (name.clone(), user(&name))).collect();
+    let groups = groups.into_iter().map(|name| (name.clone(), group(&name))).collect();
     let Units { enabled, active } = inventory::units()?;
     let (host, systemd, installed) = (own_name(), units::systemd_runs(), Role::Controller.program().exists());
-    Ok(There { host, systemd, installed, user: inventory::user(), enabled, active, files })
+    Ok(There { host, systemd, installed, user: inventory::user(), enabled, active, files, users, groups })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verb::failover::Text;
+
+    fn text(mode: u32, group: &str, contents: &str) -> Text {
+        let access = Access { mode, user: "root".to_owned(), group: group.to_owned() };
+        Text { sha256: String::new(), access, contents: Some(contents.to_owned()) }
+    }
 
     fn first() -> Inventory {
-        let text = |mode, contents: &str| Text { sha256: String::new(), mode, contents: Some(contents.to_owned()) };
-        let files =
-            [("/etc/perilog/controller.toml", 0o644, "cluster = 'c'\n"), ("/etc/perilog/tls/key.pem", 0o640, "k")];
+        let files = [
+            ("/etc/perilog/controller.toml", text(0o644, "root", "cluster = 'c'\n")),
+            ("/etc/perilog/tls/key.pem", text(0o640, USER, "k")),
+        ];
         Inventory {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             host: "ctl0".to_owned(),
             hosts: Some("ctl[0-1]".to_owned()),
             user: Some((990, 989)),
-            files: files.into_iter().map(|(path, mode, contents)| (path.into(), text(mode, contents))).collect(),
+            files: files.into_iter().map(|(path, text)| (path.into(), text)).collect(),
             ..Inventory::default()
         }
     }
 
     fn there() -> There {
-        There { host: "ctl1".to_owned(), systemd: true, installed: true, user: Some((990, 989)), ..There::default() }
+        let ids = |ids: &[(&str, u32)]| ids.iter().map(|(name, id)| ((*name).to_owned(), Ok(*id))).collect();
+        let (users, groups) = (ids(&[("root", 0)]), ids(&[("root", 0), (USER, 989)]));
+        let host = "ctl1".to_owned();
+        There { host, systemd: true, installed: true, user: Some((990, 989)), users, groups, ..There::default() }
     }
 
     #[test]
@@ -179,8 +222,8 @@ mod tests {
         assert_eq!(
             plan.texts(),
             [
-                "+ write /etc/perilog/controller.toml, as on ctl0",
-                "+ write /etc/perilog/tls/key.pem, as on ctl0",
+                "+ write /etc/perilog/controller.toml, as on ctl0 (0644 root:root)",
+                "+ write /etc/perilog/tls/key.pem, as on ctl0 (0640 root:perilog)",
                 "= the units are not enabled: the cluster manager starts them",
             ]
         );
@@ -191,16 +234,16 @@ mod tests {
                 _ => None,
             })
             .collect();
-        assert_eq!(who, [Who::Everybody, Who::OwnerOnly], "a key is never readable for others");
+        let of = |mode, gid| Who::Exactly { mode, uid: 0, gid };
+        assert_eq!(who, [of(0o644, 0), of(0o640, 989)], "the controller reads its key by its group");
     }
 
     #[test]
     fn the_same_command_again_changes_nothing_and_brings_what_is_new() {
-        let file = |contents: &str, is_ours| (contents.to_owned(), is_ours);
         let there = There {
             files: [
-                ("/etc/perilog/controller.toml".into(), file("cluster = 'b'\n", true)),
-                ("/etc/perilog/tls/key.pem".into(), file("k", false)),
+                ("/etc/perilog/controller.toml".into(), (text(0o644, "root", "cluster = 'b'\n"), true)),
+                ("/etc/perilog/tls/key.pem".into(), (text(0o640, USER, "k"), false)),
             ]
             .into(),
             enabled: vec!["perilog-controller.service".to_owned()],
@@ -219,7 +262,7 @@ mod tests {
     #[test]
     fn nothing_is_changed_where_the_hosts_do_not_match() {
         type Change = fn(&mut Inventory, &mut There);
-        let table: [(Change, &str); 8] = [
+        let table: [(Change, &str); 10] = [
             (
                 |first, _| {
                     let key = first.files.get(&PathBuf::from("/etc/perilog/tls/key.pem")).cloned().unwrap();
@@ -235,10 +278,23 @@ mod tests {
             (|_, there| there.active = true, "the controller runs here"),
             (
                 |_, there| {
-                    let other = ("other".to_owned(), false);
+                    let other = (text(0o644, "root", "other"), false);
                     there.files.insert("/etc/perilog/controller.toml".into(), other);
                 },
                 "/etc/perilog/controller.toml differs here, and init did not write it",
+            ),
+            (
+                |_, there| {
+                    there.files.insert("/etc/perilog/tls/key.pem".into(), (text(0o600, "root", "k"), false));
+                },
+                "/etc/perilog/tls/key.pem is 0600 root:root here and 0640 root:perilog on ctl0, and init did not write \
+                 it: chown root:perilog /etc/perilog/tls/key.pem && chmod 0640 /etc/perilog/tls/key.pem",
+            ),
+            (
+                |_, there| {
+                    there.groups.insert(USER.to_owned(), Err("there is no group `perilog` on this host".to_owned()));
+                },
+                "/etc/perilog/tls/key.pem is 0640 root:perilog on ctl0: there is no group `perilog` on this host",
             ),
         ];
         for (change, expected) in table {
