@@ -14,8 +14,8 @@ pub(in crate::verb) struct Difference {
     pub(in crate::verb) is_wrong: bool,
 }
 
-/// Returns the differences between this host and another. Certificate and key may differ, because each host may have
-/// its own.
+/// Returns the differences between this host and another. The contents of certificate and key may differ, because each
+/// host may have its own.
 pub(in crate::verb) fn between(own: &Inventory, other: &Inventory) -> Vec<Difference> {
     let mut found = Vec::new();
     let name = &other.host;
@@ -53,6 +53,21 @@ pub(in crate::verb) fn between(own: &Inventory, other: &Inventory) -> Vec<Differ
              --failover-of HOST"
                 .to_owned(),
         );
+    }
+    for (host, peer, is_here) in [(own, other, true), (other, own, false)] {
+        // Each host may have its own certificate and key, but needs both.
+        for path in host.own.iter().filter(|path| !host.files.contains_key(*path)) {
+            let path = path.display();
+            let place = if is_here { "here".to_owned() } else { format!("on {}", host.host) };
+            wrong(
+                format!("{path} is missing {place}, and the controller does not start without it"),
+                format!(
+                    "on {}: perilog init controller --failover-of {}; or copy the one that the host shall have for \
+                     itself to {path}",
+                    host.host, peer.host
+                ),
+            );
+        }
     }
     for (path, one) in &own.files {
         let Some(two) = other.files.get(path).filter(|two| two.access != one.access) else { continue };
@@ -150,6 +165,21 @@ mod tests {
         more.files.insert("/etc/a.toml".into(), text("9"));
         let found: Vec<String> = between(&own, &more).into_iter().map(|of| of.what).collect();
         assert_eq!(found, ["/etc/a.toml differs from that of ctl1", "/etc/b.toml is on ctl1, and not here"]);
+    }
+
+    #[test]
+    fn a_host_without_its_certificate_or_key_is_named() {
+        let (own, mut other) = (host("ctl0"), host("ctl1"));
+        other.files.remove(&PathBuf::from("/etc/cert.pem"));
+        for (one, two, what) in [
+            (&own, &other, "/etc/cert.pem is missing on ctl1, and the controller does not start without it"),
+            (&other, &own, "/etc/cert.pem is missing here, and the controller does not start without it"),
+        ] {
+            let found = between(one, two);
+            let [found] = &found[..] else { panic!("{found:?}") };
+            assert!(found.what == what && found.is_wrong, "{found:?}");
+            assert!(found.todo.starts_with("on ctl1: perilog init controller --failover-of ctl0"), "{found:?}");
+        }
     }
 
     /// The key has the right content on the second host, and the controller could not read it there.
