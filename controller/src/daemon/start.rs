@@ -184,8 +184,9 @@ impl Hooks {
 }
 
 pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
-    // First: enrolment would make an authority in an empty directory.
-    config.failover.check(&config.store)?;
+    // First: store and authority must be on the disk that moves. On a host without it, enrolment would make another
+    // authority, which knows no node.
+    config.failover.check(&config.store, config.enroll.authority())?;
     let group = |name: &Option<String>| name.as_deref().map(accounts::group_id).transpose();
     let access = Access {
         group: group(&config.api.group).map_err(Fault::Group)?,

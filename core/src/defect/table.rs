@@ -283,6 +283,9 @@ table! {
     MountUnchecked: "a controller begins with an empty store where the file system with its store is not mounted",
         "docs/failover.md: never an empty store in silence",
         Hunt::Unit { program: "controller", filter: "a_store_is_searched_on_the_mounted_file_system_alone" };
+    PlaceUnchecked: "the authority of enrolled nodes stays on one host when the controller moves to the other",
+        "docs/failover.md: store, anchor and enrolment are on one mount",
+        Hunt::Unit { program: "controller", filter: "what_moves_with_the_controller_is_below_the_mount" };
     FirstHostDialled: "the line for a new node names the first host of the controller, and not the address that moves",
         "docs/failover.md: scripts on nodes do not notice a move",
         Hunt::Unit { program: "controller", filter: "nodes_dial_a_name_that_moves" };
