@@ -292,6 +292,9 @@ table! {
     MovedDrainsUnsent: "a drain that a late command of another host has undone is never carried out again",
         "docs/semantics.md D10: a move sends each drain in force once more",
         Hunt::Unit { program: "core", filter: "a_move_sends_each_drain_in_force_again_once" };
+    EmptyNoteIgnored: "a move is no move if a power cut left the note of the last host empty",
+        "docs/semantics.md D10: a move sends each drain in force once more",
+        Hunt::Unit { program: "controller", filter: "a_note_that_names_no_host_is_a_move" };
     AnyNoticeConfirms: "what the drain hook has done of earlier notices passes for a notice that it did not get yet",
         "4: released after a confirmed drain", Hunt::Simulator;
     ResourcesStay: "a job drops its last rank by name, and keeps what is no rank for ever",

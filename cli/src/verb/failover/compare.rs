@@ -31,6 +31,12 @@ pub(in crate::verb) fn between(own: &Inventory, other: &Inventory) -> Vec<Differ
             "unmount it on the host without the controller, now".to_owned(),
         );
     }
+    if own.machine.is_some() && own.machine == other.machine {
+        wrong(
+            format!("this host and {name} have one machine id (a cloned image): a move would pass for a restart"),
+            "on the host without the controller: rm /etc/machine-id && systemd-machine-id-setup && reboot".to_owned(),
+        );
+    }
     if own.version != other.version {
         wrong(
             format!("perilog is {} here and {} on {name}", own.version, other.version),
@@ -120,6 +126,7 @@ mod tests {
         Inventory {
             version: "0.1.0".to_owned(),
             host: name.to_owned(),
+            machine: Some(format!("machine of {name}")),
             user: Some((990, 990)),
             files: files.into_iter().map(|(path, sha256)| (path.into(), text(sha256))).collect(),
             own: vec!["/etc/cert.pem".into()],
@@ -134,7 +141,7 @@ mod tests {
         assert_eq!(between(&own, &other), [], "each has a certificate of its own");
         let text = |sha256: &str| Text { sha256: sha256.to_owned(), access: access(), contents: None };
         type Change = fn(&mut Inventory);
-        let table: [(Change, &str, bool); 8] = [
+        let table: [(Change, &str, bool); 10] = [
             (|of| of.version = "0.2.0".to_owned(), "perilog is 0.1.0 here and 0.2.0 on ctl1", true),
             (|of| of.user = Some((991, 990)), "the user perilog is 990:990 here and 991:990 on ctl1", false),
             (|of| of.user = None, "990:990 here and missing on ctl1", false),
@@ -145,6 +152,12 @@ mod tests {
                 true,
             ),
             (|of| of.hooks.clear(), "the hook's /opt/drain differs from that of ctl1", true),
+            (
+                |of| of.machine = Some("machine of ctl0".to_owned()),
+                "this host and ctl1 have one machine id (a cloned image): a move would pass for a restart",
+                true,
+            ),
+            (|of| of.machine = None, "", false),
             (|of| of.own.clear(), "", false),
             (|of| of.enabled.clear(), "", false),
         ];

@@ -19,6 +19,7 @@ use crate::verb::doctor::{Role, config};
 use crate::verb::init::state;
 use crate::verb::own_name;
 
+const MACHINE: &str = "/etc/machine-id";
 const UNITS: [&str; 2] = ["perilog-controller.socket", "perilog-controller.service"];
 /// Directory of the drop-ins that an administrator writes. Drop-ins of packages come with their packages, and those of
 /// Pacemaker are in /run.
@@ -45,6 +46,9 @@ pub(in crate::verb) struct Inventory {
     pub(in crate::verb) mounted: bool,
     /// Whether the controller's service is active.
     pub(in crate::verb) active: bool,
+    /// SHA-256 of the host's machine id, which is itself a secret (machine-id(5)); `None`: the host has none. By it the
+    /// controller notices that it has moved.
+    pub(in crate::verb) machine: Option<String>,
     /// The units of the controller that are enabled.
     pub(in crate::verb) enabled: Vec<String>,
     /// User id and group id of the controller's user; `None`: there is no such user.
@@ -133,6 +137,7 @@ pub(in crate::verb) fn here(contents: bool) -> Result<Inventory, Fault> {
         hosts: config::text(&table, &["failover", "hosts"]).map(str::to_owned),
         mounted: super::mount(&table).is_some_and(super::is_mounted),
         active: units.active,
+        machine: machine(&fs::read_to_string(MACHINE).unwrap_or_default()),
         enabled: units.enabled,
         user: user(),
         files,
@@ -163,6 +168,12 @@ pub(in crate::verb) fn units() -> Result<Units, Fault> {
 /// Returns user id and group id of the controller's user; `None`: there is no such user.
 pub(in crate::verb) fn user() -> Option<(u32, u32)> {
     accounts::account(USER).ok().map(|account| (account.uid, account.gid))
+}
+
+/// Returns the digest of a machine id; `None`: the text has none.
+fn machine(text: &str) -> Option<String> {
+    let id = Some(text.trim()).filter(|id| !id.is_empty() && *id != "uninitialized")?;
+    Some(digest(format!("perilog {id}").as_bytes()))
 }
 
 /// Returns `true` if another host may bring a file of this path: it is below /etc/perilog, or a drop-in of the
@@ -255,6 +266,14 @@ mod tests {
         ] {
             assert_eq!(is_portable(Path::new(path)), expected, "{path}");
         }
+    }
+
+    #[test]
+    fn a_machine_id_is_compared_and_never_shown() {
+        let id = "0123456789abcdef0123456789abcdef";
+        assert_eq!(machine(&format!("{id}\n")), machine(id));
+        assert!(machine(id).is_some_and(|digest| !digest.contains(id) && digest.len() == 64));
+        assert_eq!((machine(""), machine("uninitialized\n")), (None, None));
     }
 
     #[test]
