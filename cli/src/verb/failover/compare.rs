@@ -47,18 +47,21 @@ pub(in crate::verb) fn between(own: &Inventory, other: &Inventory) -> Vec<Differ
     let paths: BTreeSet<&PathBuf> = own.files.keys().chain(other.files.keys()).filter(|path| !is_own(path)).collect();
     for path in paths {
         let shown = path.display();
-        let what = match (own.files.get(path), other.files.get(path)) {
+        let again = "on the host without the controller: perilog init controller --failover-of HOST";
+        let (what, todo) = match (own.files.get(path), other.files.get(path)) {
             (Some(one), Some(two)) if one.sha256 == two.sha256 => continue,
-            (Some(_), Some(_)) => format!("{shown} differs from that of {name}"),
-            (Some(_), None) => format!("{shown} is not on {name}"),
-            (None, _) => format!("{shown} is on {name}, and not here"),
+            (Some(_), Some(_)) => {
+                (format!("{shown} differs from that of {name}"), format!("copy the right one (scp -p), or {again}"))
+            }
+            (Some(_), None) => {
+                (format!("{shown} is not on {name}"), format!("rm {shown} here if it is no longer needed, or {again}"))
+            }
+            (None, _) => (
+                format!("{shown} is on {name}, and not here"),
+                format!("on {name}: rm {shown} if it is no longer needed, or {again}"),
+            ),
         };
-        wrong(
-            what,
-            "copy the right one (scp -p), or on the host without the controller: perilog init controller \
-             --failover-of HOST"
-                .to_owned(),
-        );
+        wrong(what, todo);
     }
     for (host, peer, is_here) in [(own, other, true), (other, own, false)] {
         // Each host may have its own certificate and key, but needs both.
@@ -178,6 +181,10 @@ mod tests {
         more.files.insert("/etc/a.toml".into(), text("9"));
         let found: Vec<String> = between(&own, &more).into_iter().map(|of| of.what).collect();
         assert_eq!(found, ["/etc/a.toml differs from that of ctl1", "/etc/b.toml is on ctl1, and not here"]);
+        // A file that was removed on the active host stays on the other.
+        let todo = |own: &Inventory, other: &Inventory| between(own, other).remove(1).todo;
+        assert!(todo(&own, &more).starts_with("on ctl1: rm /etc/b.toml if it is no longer needed"));
+        assert!(todo(&more, &own).starts_with("rm /etc/b.toml here if it is no longer needed"));
     }
 
     #[test]

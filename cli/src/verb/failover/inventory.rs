@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -123,9 +124,7 @@ pub(in crate::verb) fn here(contents: bool) -> Result<Inventory, Fault> {
     let tls = ["ca", "cert", "key", "crl"].map(|key| config::text(&table, &["tls", key]).map(PathBuf::from));
     let own: Vec<PathBuf> = tls[1..3].iter().flatten().cloned().collect();
     let mut files = BTreeMap::new();
-    let dropins = UNITS.map(|unit| Path::new(DROP_INS).join(format!("{unit}.d")));
-    let listed = [main.with_extension("d")].iter().chain(&dropins).flat_map(|dir| entries(dir)).collect::<Vec<_>>();
-    for path in [main].into_iter().chain(listed).chain(tls.into_iter().flatten()) {
+    for path in [main].into_iter().chain(drop_ins()?).chain(tls.into_iter().flatten()) {
         if let Some(text) = read(&path, contents)? {
             files.insert(path, text);
         }
@@ -176,29 +175,47 @@ fn machine(text: &str) -> Option<String> {
     Some(digest(format!("perilog {id}").as_bytes()))
 }
 
-/// Returns `true` if another host may bring a file of this path: it is below /etc/perilog, or a drop-in of the
+/// Returns `true` if `init` brings a file of this path from another host: it is below /etc/perilog, or a drop-in of the
 /// controller's units.
 pub(in crate::verb) fn is_portable(path: &Path) -> bool {
     let is_plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-    let is_drop_in = UNITS.iter().any(|unit| path.parent() == Some(&Path::new(DROP_INS).join(format!("{unit}.d"))));
-    is_plain && (path.starts_with("/etc/perilog") || is_drop_in)
+    is_plain && (path.starts_with("/etc/perilog") || is_unit_drop_in(path))
+}
+
+/// Returns `true` if the file is a drop-in that an administrator wrote for a unit of the controller.
+pub(in crate::verb) fn is_unit_drop_in(path: &Path) -> bool {
+    UNITS.iter().any(|unit| path.parent() == Some(&Path::new(DROP_INS).join(format!("{unit}.d"))))
+}
+
+/// Returns the drop-ins of this host: those of the configuration, and those of the controller's units.
+pub(in crate::verb) fn drop_ins() -> Result<Vec<PathBuf>, Fault> {
+    let units = UNITS.map(|unit| Path::new(DROP_INS).join(format!("{unit}.d")));
+    let mut found = entries(&Role::Controller.file().with_extension("d"))?;
+    for directory in units {
+        found.extend(entries(&directory)?);
+    }
+    Ok(found)
 }
 
 /// Returns the files of a directory that are configuration (`.toml`) or drop-ins (`.conf`), in order; none if there is
-/// no directory.
-fn entries(directory: &Path) -> Vec<PathBuf> {
-    let Ok(found) = fs::read_dir(directory) else { return Vec::new() };
-    let mut paths: Vec<PathBuf> = found.flatten().map(|entry| entry.path()).collect();
+/// no directory. A directory that cannot be read is an error: the other host would remove its files.
+fn entries(directory: &Path) -> Result<Vec<PathBuf>, Fault> {
+    let failed = |source| Fault::File { what: "cannot read", path: directory.to_owned(), source };
+    let found = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        found => found.and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()),
+    };
+    let mut paths = found.map_err(failed)?;
     paths.retain(|path| path.extension().is_some_and(|end| end == "toml" || end == "conf"));
     paths.sort();
-    paths
+    Ok(paths)
 }
 
 /// Reads a file of the inventory; `None`: there is no such file.
 pub(in crate::verb) fn read(path: &Path, contents: bool) -> Result<Option<Text>, Fault> {
     let access = match path.metadata() {
         Ok(found) => Access::of(&found),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(Fault::File { what: "cannot read", path: path.to_owned(), source }),
     };
     let text = files::read(path)?;
@@ -266,6 +283,17 @@ mod tests {
         ] {
             assert_eq!(is_portable(Path::new(path)), expected, "{path}");
         }
+    }
+
+    #[test]
+    fn a_directory_of_drop_ins_is_read_whole_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["b.toml", "a.conf", "a.toml.bak"] {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        assert_eq!(entries(dir.path()).unwrap(), [dir.path().join("a.conf"), dir.path().join("b.toml")]);
+        assert_eq!(entries(&dir.path().join("none")).unwrap(), [] as [PathBuf; 0]);
+        assert!(entries(&dir.path().join("b.toml")).unwrap_err().to_string().contains("b.toml"), "no directory");
     }
 
     #[test]

@@ -81,6 +81,11 @@ impl Plan {
         self.items.iter().filter_map(|item| Some((item.text.as_str(), item.step.as_ref()?)))
     }
 
+    #[cfg(test)]
+    pub(super) fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     /// Returns the texts of the items: `+` before a change that `init` will make, `=` before one that is made already.
     #[cfg(test)]
     pub(super) fn texts(&self) -> Vec<String> {

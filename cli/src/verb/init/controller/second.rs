@@ -35,6 +35,8 @@ struct There {
     active: bool,
     /// For each file of the other host that exists here: the file, and whether `init` wrote it.
     files: BTreeMap<PathBuf, (Text, bool)>,
+    /// Drop-ins here that the other host does not have, and whether `init` wrote them.
+    extra: BTreeMap<PathBuf, bool>,
     /// The ids that the users and groups of the other host's files have here, by name; `Err`: there is none, as text.
     users: BTreeMap<String, Result<u32, String>>,
     groups: BTreeMap<String, Result<u32, String>>,
@@ -124,6 +126,24 @@ fn plan(first: &Inventory, there: &There) -> Result<Plan, Vec<String>> {
             None => plan.add(format!("write {shown}, as on {other} ({})", text.access), write),
         }
     }
+    for (path, is_ours) in &there.extra {
+        let shown = path.display();
+        if *is_ours {
+            plan.add(format!("remove {shown}, which {other} does not have"), Step::Remove { path: path.clone() });
+        } else {
+            plan.note(format!(
+                "stays: {shown}, which {other} does not have, and init did not write it; if the controller is not to \
+                 read it: rm {shown}"
+            ));
+        }
+    }
+    let changes = plan.steps().any(|(_, step)| match step {
+        Step::Write { path, .. } | Step::Remove { path } => inventory::is_unit_drop_in(path),
+        _ => false,
+    });
+    if changes {
+        plan.add("have systemd read its units again", Step::Reload { running: Vec::new() });
+    }
     if there.enabled.is_empty() {
         plan.is_there("the units are not enabled: the cluster manager starts them".to_owned());
     } else {
@@ -174,6 +194,8 @@ fn inspect(first: &Inventory, record: Option<&Record>) -> Result<There, Fault> {
         let is_ours = record.is_some_and(|record| record.owns(path));
         files.extend(inventory::read(path, true)?.map(|text| (path.clone(), (text, is_ours))));
     }
+    let extra = inventory::drop_ins()?.into_iter().filter(|path| !first.files.contains_key(path));
+    let extra = extra.map(|path| (path.clone(), record.is_some_and(|record| record.owns(&path)))).collect();
     let names = |of: fn(&Access) -> &String| first.files.values().map(|text| of(&text.access).clone()).collect();
     let (users, groups): (BTreeSet<String>, BTreeSet<String>) = (names(|of| &of.user), names(|of| &of.group));
     let user = |name: &str| accounts::account(name).map(|found| found.uid).map_err(|error| error.to_string());
@@ -182,7 +204,7 @@ fn inspect(first: &Inventory, record: Option<&Record>) -> Result<There, Fault> {
     let groups = groups.into_iter().map(|name| (name.clone(), group(&name))).collect();
     let Units { enabled, active } = inventory::units()?;
     let (host, systemd, installed) = (own_name(), units::systemd_runs(), Role::Controller.program().exists());
-    Ok(There { host, systemd, installed, user: inventory::user(), enabled, active, files, users, groups })
+    Ok(There { host, systemd, installed, user: inventory::user(), enabled, active, files, extra, users, groups })
 }
 
 #[cfg(test)]
@@ -257,6 +279,32 @@ mod tests {
                 "+ disable perilog-controller.service: the cluster manager starts the units",
             ]
         );
+    }
+
+    /// A drop-in that was removed on the first host stayed in force on the second.
+    #[test]
+    fn a_drop_in_that_the_first_host_has_no_more_goes_or_is_named() {
+        let unit = "/etc/systemd/system/perilog-controller.service.d/10-site.conf";
+        let config = "/etc/perilog/controller.d/old.toml";
+        let files: BTreeMap<PathBuf, (Text, bool)> =
+            first().files.into_iter().map(|(path, text)| (path, (text, true))).collect();
+        let of = |extra: &[(&str, bool)]| {
+            let extra = extra.iter().map(|(path, is_ours)| (PathBuf::from(path), *is_ours)).collect();
+            plan(&first(), &There { files: files.clone(), extra, ..there() }).unwrap()
+        };
+        let steps = |plan: &Plan| plan.steps().map(|(text, _)| text.to_owned()).collect::<Vec<_>>();
+        let (removed, reload) = ("remove", "have systemd read its units again");
+        assert_eq!(
+            steps(&of(&[(unit, true), (config, true)])),
+            [
+                format!("{removed} {config}, which ctl0 does not have"),
+                format!("{removed} {unit}, which ctl0 does not have"),
+                reload.to_owned()
+            ]
+        );
+        let foreign = of(&[(config, false)]);
+        assert!(foreign.is_empty(), "init removes what it wrote, and nothing else");
+        assert!(foreign.notes().iter().any(|note| note.ends_with(&format!("rm {config}"))), "{:?}", foreign.notes());
     }
 
     #[test]
