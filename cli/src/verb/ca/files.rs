@@ -173,7 +173,7 @@ pub(in crate::verb) fn read(path: &Path) -> Result<String, Fault> {
 }
 
 /// Reads an authority's list of issued or revoked certificates, which may be far larger than a certificate.
-pub(super) fn read_list(path: &Path) -> Result<Vec<u8>, Fault> {
+pub(in crate::verb) fn read_list(path: &Path) -> Result<Vec<u8>, Fault> {
     read_up_to(path, LARGEST_LIST, "no such list has more")
 }
 

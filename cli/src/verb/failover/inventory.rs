@@ -26,6 +26,10 @@ const UNITS: [&str; 2] = ["perilog-controller.socket", "perilog-controller.servi
 /// Pacemaker are in /run.
 const DROP_INS: &str = "/etc/systemd/system";
 
+/// Maximum size in bytes of a file that `init` brings from another host. A revocation list may have more: then it is
+/// compared, and the operator copies it.
+pub(in crate::verb) const MOST_BROUGHT: u64 = 16 * 1024 * 1024;
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// With the contents of the files, also of the key: for `perilog init controller --failover-of`.
@@ -68,7 +72,7 @@ pub(in crate::verb) struct Text {
     pub(in crate::verb) sha256: String,
     #[serde(flatten)]
     pub(in crate::verb) access: Access,
-    /// The contents, if they were asked for.
+    /// The contents, if they were asked for, and are no more than [`MOST_BROUGHT`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::verb) contents: Option<String>,
 }
@@ -122,9 +126,11 @@ pub(in crate::verb) fn here(contents: bool) -> Result<Inventory, Fault> {
         Fault::Other("the controller's configuration cannot be read: perilog doctor controller says why".to_owned())
     })?;
     let tls = ["ca", "cert", "key", "crl"].map(|key| config::text(&table, &["tls", key]).map(PathBuf::from));
-    let own: Vec<PathBuf> = tls[1..3].iter().flatten().cloned().collect();
+    let mount = super::mount(&table);
+    let stays = |path: &PathBuf| !mount.is_some_and(|mount| moves(path, mount));
+    let own: Vec<PathBuf> = tls[1..3].iter().flatten().filter(|path| stays(path)).cloned().collect();
     let mut files = BTreeMap::new();
-    for path in [main].into_iter().chain(drop_ins()?).chain(tls.into_iter().flatten()) {
+    for path in [main].into_iter().chain(drop_ins()?).chain(tls.into_iter().flatten()).filter(stays) {
         if let Some(text) = read(&path, contents)? {
             files.insert(path, text);
         }
@@ -134,14 +140,14 @@ pub(in crate::verb) fn here(contents: bool) -> Result<Inventory, Fault> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         host: own_name(),
         hosts: config::text(&table, &["failover", "hosts"]).map(str::to_owned),
-        mounted: super::mount(&table).is_some_and(super::is_mounted),
+        mounted: mount.is_some_and(super::is_mounted),
         active: units.active,
         machine: machine(&fs::read_to_string(MACHINE).unwrap_or_default()),
         enabled: units.enabled,
         user: user(),
         files,
         own,
-        hooks: hooks(&table),
+        hooks: hooks(&table).into_iter().filter(|(path, _)| stays(path)).collect(),
     })
 }
 
@@ -167,6 +173,14 @@ pub(in crate::verb) fn units() -> Result<Units, Fault> {
 /// Returns user id and group id of the controller's user; `None`: there is no such user.
 pub(in crate::verb) fn user() -> Option<(u32, u32)> {
     accounts::account(USER).ok().map(|account| (account.uid, account.gid))
+}
+
+/// Returns `true` if the file moves with the controller: it is below the mount, or a link to a file there. On the host
+/// without the file system the link leads nowhere.
+fn moves(path: &Path, mount: &Path) -> bool {
+    let linked = fs::read_link(path).ok().map(|target| path.parent().unwrap_or(Path::new("/")).join(target));
+    let places = [Some(path.to_owned()), linked, path.canonicalize().ok()];
+    places.into_iter().flatten().any(|place| place.starts_with(mount))
 }
 
 /// Returns the digest of a machine id; `None`: the text has none.
@@ -218,8 +232,17 @@ pub(in crate::verb) fn read(path: &Path, contents: bool) -> Result<Option<Text>,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(Fault::File { what: "cannot read", path: path.to_owned(), source }),
     };
-    let text = files::read(path)?;
-    Ok(Some(Text { sha256: digest(text.as_bytes()), access, contents: contents.then_some(text) }))
+    let bytes = files::read_list(path)?;
+    let sha256 = digest(&bytes);
+    if !contents || bytes.len() as u64 > MOST_BROUGHT {
+        return Ok(Some(Text { sha256, access, contents: None }));
+    }
+    let odd = |error| Fault::File {
+        what: "cannot read",
+        path: path.to_owned(),
+        source: io::Error::new(io::ErrorKind::InvalidData, error),
+    };
+    Ok(Some(Text { sha256, access, contents: Some(String::from_utf8(bytes).map_err(odd)?) }))
 }
 
 fn hooks(table: &Table) -> BTreeMap<PathBuf, Option<String>> {
@@ -267,6 +290,43 @@ mod tests {
         assert_eq!((&printed["mode"], &printed["group"]), (&0o640.into(), &found.access.group.as_str().into()));
         fs::write(&path, [0xff]).unwrap();
         assert!(read(&path, true).unwrap_err().to_string().contains("key.pem"));
+    }
+
+    /// A revocation list of more than 1 MiB ended doctor's comparison and `--failover-of`.
+    #[test]
+    fn a_large_revocation_list_is_brought_and_a_huge_one_is_compared() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("crl.pem");
+        let large = "x".repeat(3 * 1024 * 1024);
+        fs::write(&path, &large).unwrap();
+        assert_eq!(read(&path, true).unwrap().unwrap().contents.as_deref(), Some(large.as_str()));
+        let huge = "x".repeat(17 * 1024 * 1024);
+        fs::write(&path, &huge).unwrap();
+        let found = read(&path, true).unwrap().unwrap();
+        assert_eq!((found.sha256, found.contents), (digest(huge.as_bytes()), None));
+    }
+
+    /// A certificate on the disk that moves was missing on the passive host.
+    #[test]
+    fn files_below_the_mount_are_of_no_host() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mount, etc) = (dir.path().join("mount"), dir.path().join("etc"));
+        fs::create_dir_all(mount.join("tls")).unwrap();
+        fs::create_dir(&etc).unwrap();
+        fs::write(etc.join("own.pem"), "").unwrap();
+        std::os::unix::fs::symlink(mount.join("tls/key.pem"), etc.join("key.pem")).unwrap();
+        std::os::unix::fs::symlink("../mount/tls", etc.join("tls")).unwrap();
+        for (path, expected) in [
+            (mount.join("tls/cert.pem"), true),
+            (etc.join("key.pem"), true),
+            (etc.join("own.pem"), false),
+            (etc.join("none.pem"), false),
+            (dir.path().join("mounted.pem"), false),
+        ] {
+            assert_eq!(moves(&path, &mount), expected, "{path:?}");
+        }
+        fs::write(mount.join("tls/ca.pem"), "").unwrap();
+        assert!(moves(&etc.join("tls/ca.pem"), &mount.canonicalize().unwrap()), "through a linked directory");
     }
 
     /// A host that was taken over must not write where it likes on the other.

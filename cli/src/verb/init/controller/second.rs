@@ -96,8 +96,16 @@ fn plan(first: &Inventory, there: &There) -> Result<Plan, Vec<String>> {
     certificate(first, own, &mut conflicts);
     for (path, text) in &first.files {
         let shown = path.display();
+        let here = there.files.get(path);
+        let is_same = |here: &Text| here.sha256 == text.sha256;
+        if here.is_some_and(|(here, _)| is_same(here) && here.access == text.access) {
+            plan.is_there(format!("{shown}: as on {other}"));
+            continue;
+        }
         let Some(contents) = &text.contents else {
-            conflicts.push(format!("{other} sent no contents of {shown}"));
+            let most = inventory::MOST_BROUGHT >> 20;
+            conflicts
+                .push(format!("{shown} has more than {most} MiB, which is too much: scp -p {other}:{shown} {shown}"));
             continue;
         };
         let write = match there.who(&text.access) {
@@ -107,11 +115,7 @@ fn plan(first: &Inventory, there: &There) -> Result<Plan, Vec<String>> {
                 continue;
             }
         };
-        let is_same = |here: &Text| here.contents.as_ref() == Some(contents);
-        match there.files.get(path) {
-            Some((here, _)) if is_same(here) && here.access == text.access => {
-                plan.is_there(format!("{shown}: as on {other}"));
-            }
+        match here {
             _ if !inventory::is_portable(path) => conflicts.push(format!(
                 "{shown} differs here or is missing, and init brings files of /etc/perilog: copy it first"
             )),
@@ -192,7 +196,7 @@ fn inspect(first: &Inventory, record: Option<&Record>) -> Result<There, Fault> {
     let mut files = BTreeMap::new();
     for path in first.files.keys().filter(|path| path.symlink_metadata().is_ok()) {
         let is_ours = record.is_some_and(|record| record.owns(path));
-        files.extend(inventory::read(path, true)?.map(|text| (path.clone(), (text, is_ours))));
+        files.extend(inventory::read(path, false)?.map(|text| (path.clone(), (text, is_ours))));
     }
     let extra = inventory::drop_ins()?.into_iter().filter(|path| !first.files.contains_key(path));
     let extra = extra.map(|path| (path.clone(), record.is_some_and(|record| record.owns(&path)))).collect();
@@ -210,10 +214,11 @@ fn inspect(first: &Inventory, record: Option<&Record>) -> Result<There, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verb::ca::files::digest;
 
     fn text(mode: u32, group: &str, contents: &str) -> Text {
         let access = Access { mode, user: "root".to_owned(), group: group.to_owned() };
-        Text { sha256: String::new(), access, contents: Some(contents.to_owned()) }
+        Text { sha256: digest(contents.as_bytes()), access, contents: Some(contents.to_owned()) }
     }
 
     fn first() -> Inventory {
@@ -310,13 +315,21 @@ mod tests {
     #[test]
     fn nothing_is_changed_where_the_hosts_do_not_match() {
         type Change = fn(&mut Inventory, &mut There);
-        let table: [(Change, &str); 10] = [
+        let table: [(Change, &str); 11] = [
             (
                 |first, _| {
                     let key = first.files.get(&PathBuf::from("/etc/perilog/tls/key.pem")).cloned().unwrap();
                     first.files.insert("/etc/cron.d/evil".into(), key);
                 },
                 "/etc/cron.d/evil differs here or is missing, and init brings files of /etc/perilog",
+            ),
+            (
+                |first, _| {
+                    first
+                        .files
+                        .insert("/etc/perilog/crl.pem".into(), Text { contents: None, ..text(0o644, "root", "") });
+                },
+                "/etc/perilog/crl.pem has more than 16 MiB, which is too much: scp -p ctl0:/etc/perilog/crl.pem",
             ),
             (|first, _| first.version = "9".to_owned(), "here and 9 on ctl0: install the same"),
             (|first, _| first.hosts = None, "ctl0 has no [failover] with both hosts"),
