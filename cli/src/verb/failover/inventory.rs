@@ -190,7 +190,8 @@ fn machine(text: &str) -> Option<String> {
 }
 
 /// Returns `true` if `init` brings a file of this path from another host: it is below /etc/perilog, or a drop-in of the
-/// controller's units.
+/// controller's units. This keeps a mistake in the other host's `[tls]` from writing elsewhere. It is no boundary
+/// against root of that host: a drop-in of a unit can run any program as root here.
 pub(in crate::verb) fn is_portable(path: &Path) -> bool {
     let is_plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     is_plain && (path.starts_with("/etc/perilog") || is_unit_drop_in(path))
@@ -329,7 +330,7 @@ mod tests {
         assert!(moves(&etc.join("tls/ca.pem"), &mount.canonicalize().unwrap()), "through a linked directory");
     }
 
-    /// A host that was taken over must not write where it likes on the other.
+    /// A path of the other host's `[tls]` may be anything, such as a bundle of the whole system.
     #[test]
     fn another_host_brings_files_of_the_controller_alone() {
         for (path, expected) in [

@@ -1,7 +1,7 @@
 //! `perilog init controller --failover-of HOST`: makes this host the second one of a controller, with what HOST has.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use perilog_core::HostList;
 use perilog_core::hostlist::is_same_host;
@@ -11,6 +11,7 @@ use crate::endpoint::Endpoint;
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::Out;
+use crate::text;
 use crate::verb::ca::files::Who;
 use crate::verb::ca::read::certificates;
 use crate::verb::failover::inventory::{self, Access, Units};
@@ -20,6 +21,9 @@ use crate::verb::init::record::Record;
 use crate::verb::init::step::{Plan, Step};
 use crate::verb::init::{Common, Role, refused, show_and_do, units};
 use crate::verb::own_name;
+
+/// Maximum number of lines of a drop-in that the plan shows.
+const MOST_SHOWN: usize = 50;
 
 /// The state of this host before `init`.
 #[derive(Debug, Clone, Default)]
@@ -119,7 +123,9 @@ fn plan(first: &Inventory, there: &There) -> Result<Plan, Vec<String>> {
             _ if !inventory::is_portable(path) => conflicts.push(format!(
                 "{shown} differs here or is missing, and init brings files of /etc/perilog: copy it first"
             )),
-            Some((_, true)) => plan.add(format!("write {shown} anew, as on {other}"), write),
+            Some((_, true)) => {
+                plan.add_shown(format!("write {shown} anew, as on {other}"), write, lines(path, contents))
+            }
             Some((here, false)) if is_same(here) => conflicts.push(format!(
                 "{shown} is {} here and {} on {other}, and init did not write it: {}",
                 here.access,
@@ -127,7 +133,10 @@ fn plan(first: &Inventory, there: &There) -> Result<Plan, Vec<String>> {
                 text.access.command(path)
             )),
             Some((_, false)) => conflicts.push(format!("{shown} differs here, and init did not write it: remove it")),
-            None => plan.add(format!("write {shown}, as on {other} ({})", text.access), write),
+            None => {
+                let text = format!("write {shown}, as on {other} ({})", text.access);
+                plan.add_shown(text, write, lines(path, contents));
+            }
         }
     }
     for (path, is_ours) in &there.extra {
@@ -157,11 +166,25 @@ fn plan(first: &Inventory, there: &There) -> Result<Plan, Vec<String>> {
             Step::Stop { units: there.enabled.clone() },
         );
     }
-    plan.note(format!(
-        "the controller's key is now on {other} and on {own}: anyone who reads it can be the controller"
-    ));
+    // A key below the mount is on one host at a time.
+    if first.own.last().is_some_and(|key| first.files.contains_key(key)) {
+        plan.note(format!(
+            "the controller's key is now on {other} and on {own}: anyone who reads it can be the controller"
+        ));
+    }
     plan.note("to compare the hosts: perilog doctor controller");
     if conflicts.is_empty() { Ok(plan) } else { Err(conflicts) }
+}
+
+/// Returns the lines of a drop-in, without blank lines and comments, for the operator to read before `init` writes them:
+/// a drop-in of a unit can run any program as root. Other files have none.
+fn lines(path: &Path, contents: &str) -> Vec<String> {
+    let is_drop_in = path.parent().and_then(Path::extension).is_some_and(|end| end == "d");
+    let is_shown = |line: &&str| !line.is_empty() && !line.starts_with(['#', ';']);
+    let all: Vec<&str> = contents.lines().map(str::trim).filter(is_shown).filter(|_| is_drop_in).collect();
+    let left = all.len().saturating_sub(MOST_SHOWN);
+    let more = (left > 0).then(|| format!("... and {}", text::count(left as u64, "more line")));
+    all.into_iter().take(MOST_SHOWN).map(str::to_owned).chain(more).collect()
 }
 
 /// Checks that the controller's certificate names this host, too: agents that dial this host expect it.
@@ -215,6 +238,7 @@ fn inspect(first: &Inventory, record: Option<&Record>) -> Result<There, Fault> {
 mod tests {
     use super::*;
     use crate::verb::ca::files::digest;
+    use crate::verb::init::step::Shown;
 
     fn text(mode: u32, group: &str, contents: &str) -> Text {
         let access = Access { mode, user: "root".to_owned(), group: group.to_owned() };
@@ -284,6 +308,25 @@ mod tests {
                 "+ disable perilog-controller.service: the cluster manager starts the units",
             ]
         );
+    }
+
+    /// A drop-in of the unit decides what runs as root here, and it was written without being shown.
+    #[test]
+    fn the_plan_shows_the_drop_ins_that_it_writes() {
+        let mut first = first();
+        let unit = "[Service]\n# why\n\nExecStartPre=+/root/x\n";
+        let long: String = (0..60).map(|n| format!("key{n} = 1\n")).collect();
+        first.files.insert("/etc/systemd/system/perilog-controller.service.d/x.conf".into(), text(0o644, "root", unit));
+        first.files.insert("/etc/perilog/controller.d/long.toml".into(), text(0o644, "root", &long));
+        let [table, json, _] = crate::out::tests::render(&Shown::planned(&plan(&first, &there()).unwrap()), 0);
+        let row = table.lines().position(|line| line.contains("service.d/x.conf")).unwrap();
+        let shown: Vec<&str> = table.lines().skip(row + 1).take(2).map(str::trim).collect();
+        assert_eq!(shown, ["| [Service]", "| ExecStartPre=+/root/x"], "{table}");
+        assert!(
+            table.contains("| key49 = 1\n") && !table.contains("key50") && table.contains("| ... and 10 more lines")
+        );
+        assert!(json.contains("ExecStartPre=+/root/x"), "{json}");
+        assert!(!table.contains("| k\n") && !json.contains("cluster = 'c'"), "a key is never shown");
     }
 
     /// A drop-in that was removed on the first host stayed in force on the second.
