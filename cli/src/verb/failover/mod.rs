@@ -53,15 +53,12 @@ pub(in crate::verb) fn moving_name<'n>(hosts: &HostList, names: &'n [String]) ->
     names.iter().filter(is_name).map(String::as_str).find(|name| hosts.listed(name).is_none())
 }
 
-/// Returns the other hosts of `[failover]` that may run the controller, if this is one of two; for error messages of
-/// verbs that find no controller here.
-pub(crate) fn other_hosts() -> Option<Vec<String>> {
+/// Returns the text of where else the controller may run, if this is one of its hosts; for error messages of verbs that
+/// find no controller here.
+pub(crate) fn elsewhere() -> Option<String> {
     let role = super::doctor::Role::Controller;
     let config = config::printed(role, &role.file())?;
-    let hosts = hosts(&config)?;
-    let own = own_name();
-    let own = hosts.listed(&own);
-    Some(hosts.iter().filter(|host| Some(*host) != own).map(str::to_owned).collect())
+    perilog_core::elsewhere(&hosts(&config)?, &own_name())
 }
 
 #[cfg(test)]
