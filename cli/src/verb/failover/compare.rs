@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use super::inventory::is_drop_in;
 use super::{Inventory, USER};
 
 /// A difference between two hosts, or a fault of both.
@@ -48,17 +49,21 @@ pub(in crate::verb) fn between(own: &Inventory, other: &Inventory) -> Vec<Differ
     for path in paths {
         let shown = path.display();
         let again = "on the host without the controller: perilog init controller --failover-of HOST";
+        let copy = format!("copy the right one (scp -p), or {again}");
         let (what, todo) = match (own.files.get(path), other.files.get(path)) {
             (Some(one), Some(two)) if one.sha256 == two.sha256 => continue,
-            (Some(_), Some(_)) => {
-                (format!("{shown} differs from that of {name}"), format!("copy the right one (scp -p), or {again}"))
-            }
-            (Some(_), None) => {
-                (format!("{shown} is not on {name}"), format!("rm {shown} here if it is no longer needed, or {again}"))
-            }
+            (Some(_), Some(_)) => (format!("{shown} differs from that of {name}"), copy),
+            (Some(_), None) => (
+                format!("{shown} is not on {name}"),
+                if is_drop_in(path) { format!("rm {shown} here if it is no longer needed, or {again}") } else { copy },
+            ),
             (None, _) => (
                 format!("{shown} is on {name}, and not here"),
-                format!("on {name}: rm {shown} if it is no longer needed, or {again}"),
+                if is_drop_in(path) {
+                    format!("on {name}: rm {shown} if it is no longer needed, or {again}")
+                } else {
+                    copy
+                },
             ),
         };
         wrong(what, todo);
@@ -177,14 +182,17 @@ mod tests {
             }
         }
         let mut more = other.clone();
-        more.files.insert("/etc/b.toml".into(), text("1"));
+        more.files.insert("/etc/c.d/b.toml".into(), text("1"));
         more.files.insert("/etc/a.toml".into(), text("9"));
         let found: Vec<String> = between(&own, &more).into_iter().map(|of| of.what).collect();
-        assert_eq!(found, ["/etc/a.toml differs from that of ctl1", "/etc/b.toml is on ctl1, and not here"]);
+        assert_eq!(found, ["/etc/a.toml differs from that of ctl1", "/etc/c.d/b.toml is on ctl1, and not here"]);
         // A file that was removed on the active host stays on the other.
         let todo = |own: &Inventory, other: &Inventory| between(own, other).remove(1).todo;
-        assert!(todo(&own, &more).starts_with("on ctl1: rm /etc/b.toml if it is no longer needed"));
-        assert!(todo(&more, &own).starts_with("rm /etc/b.toml here if it is no longer needed"));
+        assert!(todo(&own, &more).starts_with("on ctl1: rm /etc/c.d/b.toml if it is no longer needed"));
+        more.files.remove(&PathBuf::from("/etc/ca.pem"));
+        let found = between(&own, &more);
+        assert!(found.iter().all(|of| !of.what.contains("ca.pem") || of.todo.starts_with("copy the right one")));
+        assert!(todo(&more, &own).starts_with("rm /etc/c.d/b.toml here if it is no longer needed"));
     }
 
     #[test]

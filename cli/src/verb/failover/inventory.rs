@@ -58,7 +58,8 @@ pub(in crate::verb) struct Inventory {
     pub(in crate::verb) enabled: Vec<String>,
     /// User id and group id of the controller's user; `None`: there is no such user.
     pub(in crate::verb) user: Option<(u32, u32)>,
-    /// The files of the configuration, the drop-ins of the controller's units, and the files of `[tls]`.
+    /// The files of the configuration, the drop-ins of the controller's units, and the files of `[tls]`; not those below
+    /// the mount, which move.
     pub(in crate::verb) files: BTreeMap<PathBuf, Text>,
     /// The paths of the controller's own certificate and key, which are also in `files`. Each host may have its own.
     pub(in crate::verb) own: Vec<PathBuf>,
@@ -200,6 +201,11 @@ pub(in crate::verb) fn is_portable(path: &Path) -> bool {
 /// Returns `true` if the file is a drop-in that an administrator wrote for a unit of the controller.
 pub(in crate::verb) fn is_unit_drop_in(path: &Path) -> bool {
     UNITS.iter().any(|unit| path.parent() == Some(&Path::new(DROP_INS).join(format!("{unit}.d"))))
+}
+
+/// Returns `true` if the file is a drop-in, of the configuration or of a unit: a host can do without it.
+pub(in crate::verb) fn is_drop_in(path: &Path) -> bool {
+    path.parent().and_then(Path::extension).is_some_and(|end| end == "d")
 }
 
 /// Returns the drop-ins of this host: those of the configuration, and those of the controller's units.

@@ -53,7 +53,7 @@ impl There {
             ids.get(name).cloned().unwrap_or_else(|| Err(format!("there is no `{name}` on this host")))
         };
         let (uid, gid) = (id(&self.users, &access.user)?, id(&self.groups, &access.group)?);
-        Ok(Who::Exactly { mode: access.mode & 0o777, uid, gid })
+        Ok(Who::Exactly { mode: access.mode, uid, gid })
     }
 }
 
@@ -120,18 +120,18 @@ fn plan(first: &Inventory, there: &There) -> Result<Plan, Vec<String>> {
             }
         };
         match here {
-            _ if !inventory::is_portable(path) => conflicts.push(format!(
-                "{shown} differs here or is missing, and init brings files of /etc/perilog: copy it first"
-            )),
-            Some((_, true)) => {
-                plan.add_shown(format!("write {shown} anew, as on {other}"), write, lines(path, contents))
-            }
             Some((here, false)) if is_same(here) => conflicts.push(format!(
                 "{shown} is {} here and {} on {other}, and init did not write it: {}",
                 here.access,
                 text.access,
                 text.access.command(path)
             )),
+            _ if !inventory::is_portable(path) => conflicts.push(format!(
+                "{shown} differs here or is missing, and init brings files of /etc/perilog: copy it first"
+            )),
+            Some((_, true)) => {
+                plan.add_shown(format!("write {shown} anew, as on {other}"), write, lines(path, contents))
+            }
             Some((_, false)) => conflicts.push(format!("{shown} differs here, and init did not write it: remove it")),
             None => {
                 let text = format!("write {shown}, as on {other} ({})", text.access);
@@ -167,7 +167,7 @@ fn plan(first: &Inventory, there: &There) -> Result<Plan, Vec<String>> {
         );
     }
     // A key below the mount is on one host at a time.
-    if first.own.last().is_some_and(|key| first.files.contains_key(key)) {
+    if has_text(first, "PRIVATE KEY-----").is_some() {
         plan.note(format!(
             "the controller's key is now on {other} and on {own}: anyone who reads it can be the controller"
         ));
@@ -179,18 +179,25 @@ fn plan(first: &Inventory, there: &There) -> Result<Plan, Vec<String>> {
 /// Returns the lines of a drop-in, without blank lines and comments, for the operator to read before `init` writes them:
 /// a drop-in of a unit can run any program as root. Other files have none.
 fn lines(path: &Path, contents: &str) -> Vec<String> {
-    let is_drop_in = path.parent().and_then(Path::extension).is_some_and(|end| end == "d");
     let is_shown = |line: &&str| !line.is_empty() && !line.starts_with(['#', ';']);
-    let all: Vec<&str> = contents.lines().map(str::trim).filter(is_shown).filter(|_| is_drop_in).collect();
+    let all: Vec<&str> =
+        contents.lines().map(str::trim).filter(is_shown).filter(|_| inventory::is_drop_in(path)).collect();
     let left = all.len().saturating_sub(MOST_SHOWN);
     let more = (left > 0).then(|| format!("... and {}", text::count(left as u64, "more line")));
     all.into_iter().take(MOST_SHOWN).map(str::to_owned).chain(more).collect()
 }
 
+/// Returns the controller's own file, of certificate and key, that has this text; `None`: it is below the mount, or
+/// missing.
+fn has_text<'f>(first: &'f Inventory, part: &str) -> Option<(&'f Path, &'f str)> {
+    let mut own =
+        first.own.iter().filter_map(|path| Some((path.as_path(), first.files.get(path)?.contents.as_deref()?)));
+    own.find(|(_, text)| text.contains(part))
+}
+
 /// Checks that the controller's certificate names this host, too: agents that dial this host expect it.
 fn certificate(first: &Inventory, own: &str, conflicts: &mut Vec<String>) {
-    let Some(path) = first.own.first() else { return };
-    let Some(pem) = first.files.get(path).and_then(|text| text.contents.as_ref()) else { return };
+    let Some((path, pem)) = has_text(first, "-----BEGIN CERTIFICATE") else { return };
     let read = certificates(path, pem).map(|read| read.into_iter().next().map(|read| read.names).unwrap_or_default());
     match read {
         Ok(names) if names.iter().any(|name| is_same_host(name, own)) => {}
