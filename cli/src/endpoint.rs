@@ -198,8 +198,8 @@ impl Endpoint {
             CallError::NotThere { path, source } if daemon == Daemon::Controller && is_node(&path) => {
                 Fault::OnNode { path, source }
             }
-            CallError::NotThere { path, source } => match self.other_hosts() {
-                Some(others) => Fault::Passive { path, source, others },
+            CallError::NotThere { path, source } => match self.elsewhere() {
+                Some(elsewhere) => Fault::Passive { path, source, elsewhere },
                 None => Fault::NoDaemon { daemon, path, source },
             },
             CallError::Closed => Fault::WentAway { daemon, why: "connection closed".to_owned() },
@@ -211,10 +211,9 @@ impl Endpoint {
         }
     }
 
-    /// Returns the other hosts of `[failover]` where the controller may run; `None`: it has one host.
-    fn other_hosts(&self) -> Option<Vec<String>> {
-        let others = (self.daemon == Daemon::Controller).then(crate::verb::failover::other_hosts)??;
-        Some(others).filter(|others| !others.is_empty())
+    /// Returns the text of where else the controller may run; `None`: it has one host.
+    fn elsewhere(&self) -> Option<String> {
+        (self.daemon == Daemon::Controller).then(crate::verb::failover::elsewhere)?
     }
 
     fn remote(&self, name: &str, parameters: &Value) -> Fault {

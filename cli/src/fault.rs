@@ -20,10 +20,9 @@ pub(crate) enum Fault {
              host; here: perilog doctor; systemctl status 'perilog-task-*'", path.display())]
     OnNode { path: PathBuf, source: io::Error },
 
-    #[error("no controller at {} ({source}): [failover] has the controller on this host or on {}; there: perilog -H {} \
-             COMMAND; where it runs nowhere: crm_mon -1", path.display(), others.join(", "),
-            others.first().map_or("HOST", String::as_str))]
-    Passive { path: PathBuf, source: io::Error, others: Vec<String> },
+    /// The controller has several hosts, and this is one of them. `elsewhere`: where it may run.
+    #[error("no controller at {} ({source}): {elsewhere}", path.display())]
+    Passive { path: PathBuf, source: io::Error, elsewhere: String },
 
     #[error("may not open {} ({source}): be root, or in the group that the {} is configured for", path.display(),
             daemon.as_str())]

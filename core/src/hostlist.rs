@@ -123,6 +123,13 @@ impl HostList {
         self.position(name).is_some()
     }
 
+    /// Returns the name by which the list has the host `own`: the same name, or else one of the same host
+    /// ([`is_same_host`]); `None`: the list does not have this host.
+    pub fn listed(&self, own: &str) -> Option<&str> {
+        let same = self.iter().find(|host| host.eq_ignore_ascii_case(own));
+        same.or_else(|| self.iter().find(|host| is_same_host(host, own)))
+    }
+
     /// Returns the first name that the list contains a second time; `None`: all names differ.
     pub fn first_duplicate(&self) -> Option<&str> {
         let mut seen = HashSet::with_capacity(self.len());
@@ -195,6 +202,12 @@ impl<'de> Deserialize<'de> for HostList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
+}
+
+/// Returns `true` if two names have the same first label, as the short and the long name of a host do.
+pub fn is_same_host(one: &str, two: &str) -> bool {
+    let first = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    first(one) == first(two)
 }
 
 /// Compares names by the numbers in them: `n2` comes before `n10`.

@@ -16,6 +16,7 @@ pub mod controller;
 pub mod defect;
 pub mod drop_ins;
 pub mod duration;
+mod elsewhere;
 pub mod environment;
 pub mod eventlog;
 pub mod fluid;
@@ -39,6 +40,7 @@ mod utc;
 
 pub use boot::BootRecord;
 pub use duration::Span;
+pub use elsewhere::elsewhere;
 pub use eventlog::Event;
 pub use fluid::Fluid;
 pub use hostlist::HostList;

@@ -80,6 +80,18 @@ pub fn group_id(name: &str) -> Result<u32, AccountError> {
     }
 }
 
+/// Returns the name of the user with this uid, or the number as text if the uid has no name. [`account`] reads both.
+pub fn user_name(uid: u32) -> String {
+    let found = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+    found.map_or_else(|| uid.to_string(), |user| user.name)
+}
+
+/// Returns the name of the group with this gid, or the number as text if the gid has no name. [`group_id`] reads both.
+pub fn group_name(gid: u32) -> String {
+    let found = Group::from_gid(Gid::from_raw(gid)).ok().flatten();
+    found.map_or_else(|| gid.to_string(), |group| group.name)
+}
+
 fn lookup(name: &str, errno: Errno) -> AccountError {
     AccountError::Lookup { name: name.to_owned(), source: errno.into() }
 }
@@ -96,6 +108,8 @@ mod tests {
         assert_eq!(account("0").unwrap(), root);
         assert_eq!(group_id("root").unwrap(), 0);
         assert_eq!(group_id("4242").unwrap(), 4242);
+        assert_eq!((user_name(0).as_str(), group_name(0).as_str()), ("root", "root"));
+        assert_eq!(group_name(4_242_424_242), "4242424242", "a gid without a name");
     }
 
     #[test]

@@ -45,7 +45,8 @@ fn an_operator_who_follows_the_page_has_two_hosts() -> Result<()> {
     second.sh("test -z \"$(ls -A /var/lib/perilog-backup)\"")?;
 
     // Nodes join through the address that moves, and run a job.
-    let printed = ends(first, "perilog init controller --name ctl --nodes 'n[0-3]'", 0)?;
+    let printed = ends(first, "perilog init controller --nodes 'n[0-3]'", 0)?;
+    contains(&printed, &["init node --controller ctl --pin"])?;
     for line in printed.lines().map(str::trim) {
         if let Some((host, command)) = line.split_once("# ") {
             bed.node(host)?.sh("mkdir -p /etc/perilog/prolog.d /etc/perilog/epilog.d")?;

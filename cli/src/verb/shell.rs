@@ -30,16 +30,21 @@ pub(super) fn ask(program: &str, arguments: &[&str]) -> Result<ShellOutput, Stri
 
 /// Runs a program as [`ask`] does, but at most for the time `limit`.
 pub(super) fn ask_within(limit: Duration, program: &str, arguments: &[&str]) -> Result<ShellOutput, String> {
+    ask_for(MOST, limit, program, arguments)
+}
+
+/// Runs a program as [`ask_within`] does, and reads at most `most` bytes of each of its outputs.
+pub(super) fn ask_for(most: u64, limit: Duration, program: &str, arguments: &[&str]) -> Result<ShellOutput, String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("{program}: {error}"))?;
     // Reads beside waiting: a full pipe would block the program.
-    let reading = |from: Option<Box<dyn Read + Send>>| {
+    let reading = move |from: Option<Box<dyn Read + Send>>| {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
             if let Some(from) = from {
                 // After a read error, the bytes read so far count.
-                let _ = from.take(MOST).read_to_end(&mut bytes);
+                let _ = from.take(most).read_to_end(&mut bytes);
             }
             String::from_utf8_lossy(&bytes).into_owned()
         })

@@ -32,12 +32,21 @@ pub enum FailoverError {
     NotMounted { mount: PathBuf },
     #[error(
         "there is no store at {}, and a controller with [failover] makes none: is another file system mounted here \
-         (findmnt {})? To begin with an empty store: install -o perilog -g perilog -m 0600 /dev/null {}",
+         (findmnt {})? A store made anew knows nothing of the jobs that run on nodes, so bring the store back, or a \
+         copy of it (perilog controller restore); only for a cluster without jobs: install -o perilog -g perilog -m \
+         0600 /dev/null {}",
         store.display(),
         mount.display(),
         store.display()
     )]
     NoStore { mount: PathBuf, store: PathBuf },
+    #[error(
+        "{key} is {}, which is not on the file system of {} ([failover]), and would stay on this host when the \
+         controller moves: move it there, and name its new place in {key}",
+        path.display(),
+        mount.display()
+    )]
+    Elsewhere { key: &'static str, path: PathBuf, mount: PathBuf },
     #[error("[failover] {}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
 }
@@ -50,12 +59,32 @@ impl Failover {
         self.mount.as_deref().or_else(|| store.parent())
     }
 
-    /// Checks that this host has the file system with the store. A controller that began with an empty directory would
-    /// know no job.
+    /// Returns the name of the controller's certificate by which nodes dial: the first one, or with several hosts the
+    /// first that is the name of none of them. A node that dialled one host would lose the controller at a move.
+    pub(crate) fn dialled<'n>(&self, names: &'n [String]) -> Option<&'n str> {
+        let is_host = |name: &str| self.hosts.as_ref().is_some_and(|hosts| hosts.list().listed(name).is_some());
+        let is_host = |name: &str| if perilog_core::defect!(FirstHostDialled) { false } else { is_host(name) };
+        names.iter().map(String::as_str).find(|name| !is_host(name))
+    }
+
+    /// Checks that all that moves with the controller is below the mount: the store and, with an `authority`, the
+    /// directory of the authority that enrols nodes. Compares the paths alone, for a host without the file system.
+    pub(super) fn check_paths(&self, store: &Path, authority: Option<&Path>) -> Result<(), FailoverError> {
+        let Some(mount) = self.mount_of(store) else { return Ok(()) };
+        if perilog_core::defect!(PlaceUnchecked) {
+            return Ok(());
+        }
+        moving(store, authority).find(|(_, path)| !path.starts_with(mount)).map_or(Ok(()), |(key, path)| {
+            Err(FailoverError::Elsewhere { key, path: path.to_owned(), mount: mount.to_owned() })
+        })
+    }
+
+    /// Checks that this host has the file system with the store, and that store and authority are on it, also where a
+    /// path is a link. A controller that began with an empty directory would know no job.
     ///
     /// # Errors
-    /// [`FailoverError`]: the file system is not mounted here, or it has no store.
-    pub fn check(&self, store: &Path) -> Result<(), FailoverError> {
+    /// [`FailoverError`]: the file system is not mounted here, it has no store, or a part that moves is elsewhere.
+    pub fn check(&self, store: &Path, authority: Option<&Path>) -> Result<(), FailoverError> {
         let Some(mount) = self.mount_of(store) else { return Ok(()) };
         if perilog_core::defect!(MountUnchecked) {
             return Ok(());
@@ -64,11 +93,26 @@ impl Failover {
             return Err(FailoverError::NotMounted { mount: mount.to_owned() });
         }
         match store.try_exists() {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(FailoverError::NoStore { mount: mount.to_owned(), store: store.to_owned() }),
-            Err(source) => Err(FailoverError::Io { path: store.to_owned(), source }),
+            Ok(true) => {}
+            Ok(false) => return Err(FailoverError::NoStore { mount: mount.to_owned(), store: store.to_owned() }),
+            Err(source) => return Err(FailoverError::Io { path: store.to_owned(), source }),
+        }
+        let place = resolved(mount);
+        match moving(store, authority).find(|(_, path)| !resolved(path).starts_with(&place)) {
+            Some((key, path)) => Err(FailoverError::Elsewhere { key, path: path.to_owned(), mount: mount.to_owned() }),
+            None => Ok(()),
         }
     }
+}
+
+/// Returns the files and directories that move with the controller, each with its key.
+fn moving<'p>(store: &'p Path, authority: Option<&'p Path>) -> impl Iterator<Item = (&'static str, &'p Path)> {
+    [("store", store)].into_iter().chain(authority.map(|path| ("[enroll] directory", path)))
+}
+
+/// Returns the path without links; of a path that does not exist yet, that of the directory in which it will be.
+fn resolved(path: &Path) -> PathBuf {
+    path.ancestors().find_map(|path| path.canonicalize().ok()).unwrap_or_else(|| path.to_owned())
 }
 
 #[cfg(test)]
@@ -80,25 +124,65 @@ mod tests {
         Failover { hosts: Some(hosts), mount: mount.map(AbsolutePath::fixed) }
     }
 
+    /// Nodes that dialled ctl0 were lost when the controller moved to ctl1.
+    #[test]
+    fn nodes_dial_a_name_that_moves() {
+        perilog_core::switch_on_defect!(perilog_host::defect::chosen());
+        let names = ["ctl0", "ctl1.hpc", "ctl"].map(str::to_owned);
+        assert_eq!(Failover::default().dialled(&names), Some("ctl0"), "one host");
+        assert_eq!(two_hosts(None).dialled(&names), Some("ctl"));
+        assert_eq!(two_hosts(None).dialled(&names[..2]), None);
+    }
+
     /// /proc is a file system of its own on every Linux host, and /dev/shm one that has files.
     #[test]
     fn a_store_is_searched_on_the_mounted_file_system_alone() {
+        perilog_core::switch_on_defect!(perilog_host::defect::chosen());
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join("controller.db");
-        assert!(Failover::default().check(&store).is_ok(), "one host makes its store");
-        let error = two_hosts(None).check(&store).unwrap_err();
+        assert!(Failover::default().check(&store, None).is_ok(), "one host makes its store");
+        let error = two_hosts(None).check(&store, None).unwrap_err();
         assert!(matches!(error, FailoverError::NotMounted { .. }), "{error}");
         assert!(error.to_string().contains(&format!("findmnt {}", dir.path().display())), "{error}");
         // An old store below the mount point is no reason to begin.
         std::fs::write(&store, "").unwrap();
-        assert!(matches!(two_hosts(None).check(&store), Err(FailoverError::NotMounted { .. })));
+        assert!(matches!(two_hosts(None).check(&store, None), Err(FailoverError::NotMounted { .. })));
 
         let missing = dir.path().join("none/controller.db");
-        assert!(matches!(two_hosts(None).check(&missing), Err(FailoverError::NotMounted { .. })));
+        assert!(matches!(two_hosts(None).check(&missing, None), Err(FailoverError::NotMounted { .. })));
 
         let of_proc = two_hosts(Some("/proc"));
-        let error = of_proc.check(Path::new("/proc/none/controller.db")).unwrap_err();
+        let error = of_proc.check(Path::new("/proc/none/controller.db"), None).unwrap_err();
         assert!(matches!(error, FailoverError::NoStore { .. }), "{error}");
-        of_proc.check(Path::new("/proc/version")).unwrap();
+        of_proc.check(Path::new("/proc/version"), None).unwrap();
+    }
+
+    /// A new store in place of a missing one forgets what runs: the message says so before it says how.
+    #[test]
+    fn a_missing_store_is_not_made_lightly() {
+        let text = two_hosts(Some("/proc")).check(Path::new("/proc/none/controller.db"), None).unwrap_err().to_string();
+        let (warning, command) = (text.find("knows nothing of the jobs that run on nodes"), text.find("/dev/null"));
+        assert!(warning.is_some() && warning < command, "{text}");
+    }
+
+    /// An authority on the first host's own disk was missing on the second host, which then refused every node.
+    #[test]
+    fn what_moves_with_the_controller_is_below_the_mount() {
+        perilog_core::switch_on_defect!(perilog_host::defect::chosen());
+        let (store, enroll) = (Path::new("/srv/ctl/controller.db"), Path::new("/var/lib/perilog/enroll"));
+        assert!(Failover::default().check_paths(store, Some(enroll)).is_ok(), "one host");
+        assert!(two_hosts(None).check_paths(store, None).is_ok(), "no node enrols");
+        assert!(two_hosts(Some("/srv")).check_paths(store, Some(Path::new("/srv/enroll"))).is_ok());
+        for (mount, expected) in [
+            (None, "[enroll] directory is /var/lib/perilog/enroll, which is not on the file system of /srv/ctl"),
+            (Some("/var/lib/perilog"), "store is /srv/ctl/controller.db, which is not on the file system of"),
+            (Some("/srv/ct"), "store is /srv/ctl/controller.db"),
+        ] {
+            let error = two_hosts(mount).check_paths(store, Some(enroll)).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+        // A link below the mount leads elsewhere: /proc/self/root is /.
+        let error = two_hosts(Some("/proc")).check(Path::new("/proc/version"), Some(Path::new("/proc/self/root/etc")));
+        assert!(matches!(error, Err(FailoverError::Elsewhere { key: "[enroll] directory", .. })), "{error:?}");
     }
 }

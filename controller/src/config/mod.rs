@@ -38,7 +38,7 @@ pub const FILE: &str = "/etc/perilog/controller.toml";
 const PROBE_MS: u64 = 5_000;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", remote = "Self")]
 pub struct Config {
     /// The cluster's name. Every action's id depends on the name, so an operator must not change it while jobs run.
     pub cluster: ClusterName,
@@ -88,6 +88,22 @@ pub struct Config {
     pub enroll: Enroll,
     #[serde(default)]
     pub failover: Failover,
+}
+
+impl<'de> Deserialize<'de> for Config {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // `remote` makes the derived function an inherent function.
+        let config = Self::deserialize(deserializer)?;
+        let authority = config.enroll.listen.map(|_| &*config.enroll.directory);
+        config.failover.check_paths(&config.store, authority).map_err(de::Error::custom)?;
+        Ok(config)
+    }
+}
+
+impl Serialize for Config {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
 }
 
 /// The HTTP listener: figures for Prometheus, and the page.
@@ -164,6 +180,13 @@ impl Enroll {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(TlsError::Read { path: ca, source }),
         }
+    }
+
+    /// Returns the directory of the authority if the controller uses it: to enrol nodes, or to know those that have
+    /// enrolled.
+    pub(crate) fn authority(&self) -> Option<&Path> {
+        let is_used = self.listen.is_some() || self.directory.join(CA_CERT).exists();
+        is_used.then_some(&*self.directory)
     }
 
     /// Returns the serial numbers of expired certificates of revoked hosts. The revocation list does not name these

@@ -55,6 +55,19 @@ fn a_page_that_shows_more_than_the_api_is_pointed_out() {
     }
 }
 
+/// The file with `[failover]` may be another than the file with the store.
+#[test]
+fn an_authority_that_would_not_move_is_refused() {
+    let two = "cluster = 'c'\n[failover]\nhosts = 'ctl[0-1]'\n";
+    assert!(parse(&format!("{two}[enroll]\nlisten = '[::]:5117'\n")).is_ok());
+    let elsewhere = format!("{two}[enroll]\ndirectory = '/etc/perilog/enroll'\n");
+    assert!(parse(&elsewhere).is_ok(), "no node enrols");
+    let error = parse(&format!("{elsewhere}listen = '[::]:5117'\n")).unwrap_err();
+    assert!(error.contains("[enroll] directory is /etc/perilog/enroll, which is not on"), "{error}");
+    let error = parse(&format!("{two}mount = '/srv'\n")).unwrap_err();
+    assert!(error.contains("store is /var/lib/perilog/controller.db, which is not on"), "{error}");
+}
+
 #[test]
 fn what_is_wrong_is_pointed_at() {
     for (text, expect) in [

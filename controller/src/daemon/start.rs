@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use super::inlet::Inlet;
 use super::writer::Writer;
 use crate::api::{self, Access, Api, Calls, MaxHosts};
-use crate::config::{Config, FailoverError, Hook};
+use crate::config::{Config, Failover, FailoverError, Hook};
 use crate::enroll::{AuthorityError, Enrolment, Munged};
 use crate::hooks::{self, Command, Kind};
 use crate::http::{self, Names, Page, PageCache, Site};
@@ -108,6 +108,7 @@ pub(super) struct Renewed {
     tls: Option<ServerTls>,
     enroll_tls: Option<ServerTls>,
     enroll_port: u16,
+    failover: Failover,
     lifetime_ms: u64,
     munged: Option<Munged>,
 }
@@ -117,19 +118,20 @@ impl Certificates {
         let lifetime_ms = config.enroll.lifetime.as_millis();
         let munged = config.enroll.munged();
         let (tls, enroll_tls) = (config.server_tls()?, config.enroll_tls()?);
-        Ok(Renewed { tls, enroll_tls, enroll_port: port_of(config), lifetime_ms, munged })
+        let (enroll_port, failover) = (port_of(config), config.failover.clone());
+        Ok(Renewed { tls, enroll_tls, enroll_port, failover, lifetime_ms, munged })
     }
 
     /// Applies what a reload has read. Returns what of the certificates is new, for people.
     pub(super) fn apply(
         &self,
-        Renewed { tls, enroll_tls, enroll_port, lifetime_ms, munged }: Renewed,
+        Renewed { tls, enroll_tls, enroll_port, failover, lifetime_ms, munged }: Renewed,
     ) -> Vec<&'static str> {
         let before = self.tls.send_replace(tls.clone());
         let changes = tls.zip(before).map(|(tls, before)| tls.changes_since(&before)).unwrap_or_default();
         // Without new settings the enrolment server keeps its earlier ones, because switching it off needs a restart.
         if let Some(enrolment) = &self.enrolment {
-            enroll_tls.iter().for_each(|tls| enrolment.invite(tls, enroll_port));
+            enroll_tls.iter().for_each(|tls| enrolment.invite(tls, enroll_port, &failover));
             enrolment.set(lifetime_ms, munged);
         }
         if enroll_tls.is_some() {
@@ -182,8 +184,9 @@ impl Hooks {
 }
 
 pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
-    // First: enrolment would make an authority in an empty directory.
-    config.failover.check(&config.store)?;
+    // First: store and authority must be on the disk that moves. On a host without it, enrolment would make another
+    // authority, which knows no node.
+    config.failover.check(&config.store, config.enroll.authority())?;
     let group = |name: &Option<String>| name.as_deref().map(accounts::group_id).transpose();
     let access = Access {
         group: group(&config.api.group).map_err(Fault::Group)?,
@@ -240,7 +243,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
     let (enroll_tls, enroll_changes) = watch::channel(enroll_tls);
     if let (Some(socket), Some(enrolment)) = (visited, &enrolment) {
         let tls = enroll_tls.borrow().clone();
-        tls.iter().for_each(|tls| enrolment.invite(tls, port_of(config)));
+        tls.iter().for_each(|tls| enrolment.invite(tls, port_of(config), &config.failover));
         let listener = Listener::new(socket, tls, Keepalive::default()).map_err(Fault::Listen)?;
         tracing::info!(address = %listener.local_addr().map_err(Fault::Listen)?, "enrolling nodes");
         agents.spawn(perilog_host::enroll::serve(listener, enroll_changes, enrolment.clone()));

@@ -34,6 +34,7 @@ pub(crate) use authority::{AuthorityError, enrols};
 pub(crate) use munge::Munged;
 pub(crate) use tokens::{Token, Tokens};
 
+use crate::config::Failover;
 use crate::listener::{Complaints, ComplaintsOfEach, Expiries};
 use authority::{Authority, Next};
 use munge::{Doubt, Munge};
@@ -140,9 +141,10 @@ impl Enrolment {
         })
     }
 
-    /// Sets the command that sets up a node, from the certificate and the port of the enrolment server.
-    pub(crate) fn invite(&self, tls: &ServerTls, port: u16) {
-        let line = tls.names().first().zip(tls.pin()).map(|(name, pin)| {
+    /// Sets the command that sets up a node, from the certificate, the port of the enrolment server, and the hosts of
+    /// the controller, which nodes do not dial by their own names.
+    pub(crate) fn invite(&self, tls: &ServerTls, port: u16, hosts: &Failover) {
+        let line = hosts.dialled(tls.names()).zip(tls.pin()).map(|(name, pin)| {
             let enroll = if port == PORT { String::new() } else { format!(" --enroll {name}:{port}") };
             format!("perilog init node --controller {name} --pin {pin}{enroll}")
         });

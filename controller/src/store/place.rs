@@ -1,7 +1,7 @@
 //! Checks of the place of the store's file: it is on a file system of this host, and open in one controller.
 
-use std::fs::{File, OpenOptions};
-use std::io;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -45,6 +45,20 @@ fn check_kind(dir: &Path, kind: u32) -> Result<(), OpenError> {
 pub(super) fn create_private(path: &Path) -> Result<(), OpenError> {
     let made = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
     made.map(drop).map_err(|source| OpenError::Place { path: path.to_owned(), source })
+}
+
+/// Writes a small file beside the store that only the owner may read: after a crash or a power cut the file is whole, or
+/// as it was before. On return it is on the disk.
+pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let new = beside(path, "new");
+    let write = || -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    };
+    write().inspect_err(|_| drop(fs::remove_file(&new)))?;
+    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 
 /// A lock that is held as long as the store is open: a second controller would be a second writer with its own epoch.

@@ -163,8 +163,8 @@ impl Machine {
             cx.push(Effect::Send(FromAgent::EpochRefused { seen }));
             let ours = welcome.epoch;
             let why = format!(
-                "its epoch is {} (nonce {:x}), and this host has accepted {} (nonce {:x}): to make it the controller, \
-                 `perilog controller recover --take-over`",
+                "its epoch is {} (nonce {:x}), and this host has accepted {} (nonce {:x}): if no other controller \
+                 runs, `perilog controller recover --take-over` there makes it the controller",
                 ours.number, ours.nonce, seen.number, seen.nonce
             );
             cx.note(Level::Error, None, None, format!("the controller was rejected: {why}"));

@@ -283,9 +283,18 @@ table! {
     MountUnchecked: "a controller begins with an empty store where the file system with its store is not mounted",
         "docs/failover.md: never an empty store in silence",
         Hunt::Unit { program: "controller", filter: "a_store_is_searched_on_the_mounted_file_system_alone" };
+    PlaceUnchecked: "the authority of enrolled nodes stays on one host when the controller moves to the other",
+        "docs/failover.md: store, anchor and enrolment are on one mount",
+        Hunt::Unit { program: "controller", filter: "what_moves_with_the_controller_is_below_the_mount" };
+    FirstHostDialled: "the line for a new node names the first host of the controller, and not the address that moves",
+        "docs/failover.md: scripts on nodes do not notice a move",
+        Hunt::Unit { program: "controller", filter: "nodes_dial_a_name_that_moves" };
     MovedDrainsUnsent: "a drain that a late command of another host has undone is never carried out again",
         "docs/semantics.md D10: a move sends each drain in force once more",
         Hunt::Unit { program: "core", filter: "a_move_sends_each_drain_in_force_again_once" };
+    EmptyNoteIgnored: "a move is no move if a power cut left the note of the last host empty",
+        "docs/semantics.md D10: a move sends each drain in force once more",
+        Hunt::Unit { program: "controller", filter: "a_note_that_names_no_host_is_a_move" };
     AnyNoticeConfirms: "what the drain hook has done of earlier notices passes for a notice that it did not get yet",
         "4: released after a confirmed drain", Hunt::Simulator;
     ResourcesStay: "a job drops its last rank by name, and keeps what is no rank for ever",

@@ -3,7 +3,9 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
+use perilog_core::HostList;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
@@ -12,11 +14,19 @@ const INTERFACE: &str = "io.perilog.Controller";
 /// Maximum size of a reply in bytes. A page of the feed has a few hundred attempts.
 const MAX_REPLY: u64 = 64 * 1024 * 1024;
 
+/// The controller's program, which prints the controller's configuration.
+const PROGRAM: &str = "/usr/sbin/perilog-controller";
+/// Time limit for that program: it waits 10 s for a directory that does not answer.
+const PRINT_LIMIT: Duration = Duration::from_secs(15);
+
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
     #[error("the controller is away: {0}")]
     Away(#[from] io::Error),
+    /// The controller has several hosts (`[failover]`), and does not run on this one; with the text of where it may run.
+    #[error("the controller is away: {source}; {elsewhere}")]
+    Elsewhere { source: io::Error, elsewhere: String },
     /// The controller refuses the edge, or the system does not let the edge open the controller's socket; with the text
     /// of the refusal.
     #[error(
@@ -38,7 +48,7 @@ impl CallError {
             Self::Refused { code, .. } => {
                 matches!(code.as_str(), "attempt-closed" | "conflict" | "invalid" | "parameter")
             }
-            Self::Away(_) | Self::Forbidden(_) | Self::Malformed(_) => false,
+            Self::Away(_) | Self::Elsewhere { .. } | Self::Forbidden(_) | Self::Malformed(_) => false,
         }
     }
 }
@@ -55,11 +65,17 @@ impl Controller {
     /// # Errors
     /// The controller does not listen at `socket`.
     pub async fn connect(socket: &Path) -> Result<Self, CallError> {
-        let stream = UnixStream::connect(socket).await.map_err(|error| match error.kind() {
-            io::ErrorKind::PermissionDenied => CallError::Forbidden(format!("{}: {error}", socket.display())),
-            _ => error.into(),
-        })?;
-        Ok(Self { stream: BufReader::new(stream) })
+        let source = match UnixStream::connect(socket).await {
+            Ok(stream) => return Ok(Self { stream: BufReader::new(stream) }),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(CallError::Forbidden(format!("{}: {error}", socket.display())));
+            }
+            Err(error) => error,
+        };
+        Err(match elsewhere(Path::new(PROGRAM)).await {
+            Some(elsewhere) => CallError::Elsewhere { source, elsewhere },
+            None => source.into(),
+        })
     }
 
     /// Makes one call and returns its reply.
@@ -125,4 +141,38 @@ fn message(method: &str, parameters: &Value, more: bool) -> Vec<u8> {
     let mut bytes = call.to_string().into_bytes();
     bytes.push(0);
     bytes
+}
+
+/// Returns the text of where else the controller may run, by the configuration that its `program` prints; `None`: it has
+/// one host, or the program is not installed here.
+async fn elsewhere(program: &Path) -> Option<String> {
+    let printed = perilog_host::program::ask(program, &["--print-config"], b"", PRINT_LIMIT).await.ok()?;
+    let own = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    by_config(std::str::from_utf8(&printed.output).ok()?, own.trim())
+}
+
+fn by_config(config: &str, own: &str) -> Option<String> {
+    let config: toml::Table = config.parse().ok()?;
+    let hosts: HostList = config.get("failover")?.get("hosts")?.as_str()?.parse().ok()?;
+    perilog_core::elsewhere(&hosts, own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The edge on the passive host of two said that the controller is away, and not where to look.
+    #[tokio::test]
+    async fn an_edge_without_a_controller_names_the_other_host() {
+        let two = "cluster = 'c'
+[failover]
+hosts = 'ctl[0-1]'
+";
+        let elsewhere = by_config(two, "ctl1").unwrap();
+        let text = CallError::Elsewhere { source: io::ErrorKind::NotFound.into(), elsewhere }.to_string();
+        assert!(text.contains("the controller is away") && text.contains("there: perilog -H ctl0 COMMAND"), "{text}");
+        assert_eq!(by_config("cluster = 'c'", "ctl1"), None);
+        assert_eq!(by_config("= no TOML", "ctl1"), None);
+        assert_eq!(super::elsewhere(Path::new("/none")).await, None, "no controller is installed here");
+    }
 }

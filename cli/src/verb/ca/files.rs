@@ -21,10 +21,17 @@ const LARGEST: u64 = 1024 * 1024;
 /// Maximum size in bytes of a list of issued or revoked certificates: room for far more than a hundred thousand.
 const LARGEST_LIST: u64 = 256 * 1024 * 1024;
 
+/// The users that can read a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::verb) enum Who {
     Everybody,
     OwnerOnly,
+    /// The users of these permissions (chmod(1)), of a file with this owner and this group.
+    Exactly {
+        mode: u32,
+        uid: u32,
+        gid: u32,
+    },
 }
 
 /// Creates `dir` and its parents; other users may not read new directories.
@@ -103,10 +110,14 @@ fn write_new(temporary: &Path, like: Option<&Path>, who: Who, text: &str) -> io:
     let mode = match who {
         Who::Everybody => 0o644,
         Who::OwnerOnly => 0o600,
+        Who::Exactly { mode, .. } => mode,
     };
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(temporary)?;
     if let Some(path) = like {
         give(&file, path)?;
+    }
+    if let Who::Exactly { uid, gid, .. } = who {
+        fchown(&file, Some(uid), Some(gid))?;
     }
     // Sets the mode explicitly, because the umask could make a list unreadable for the daemon.
     file.set_permissions(Permissions::from_mode(mode))?;
@@ -162,7 +173,7 @@ pub(in crate::verb) fn read(path: &Path) -> Result<String, Fault> {
 }
 
 /// Reads an authority's list of issued or revoked certificates, which may be far larger than a certificate.
-pub(super) fn read_list(path: &Path) -> Result<Vec<u8>, Fault> {
+pub(in crate::verb) fn read_list(path: &Path) -> Result<Vec<u8>, Fault> {
     read_up_to(path, LARGEST_LIST, "no such list has more")
 }
 
@@ -197,6 +208,19 @@ pub(super) fn read_secret(path: &Path) -> Result<String, Fault> {
 #[allow(clippy::unwrap_used, reason = "a test fails by it")]
 mod tests {
     use super::*;
+
+    /// The controller could not read its key on the second host: every file arrived as 0600 of root.
+    #[test]
+    fn a_file_gets_the_owner_and_the_mode_that_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = dir.path().metadata().unwrap();
+        // Only root may give a file to another group.
+        let gid = if own.uid() == 0 { 64_123 } else { own.gid() };
+        let path = dir.path().join("key.pem");
+        write(&path, Who::Exactly { mode: 0o640, uid: own.uid(), gid }, "k").unwrap();
+        let found = path.metadata().unwrap();
+        assert_eq!((found.mode() & 0o7777, found.uid(), found.gid()), (0o640, own.uid(), gid));
+    }
 
     #[test]
     fn an_authority_of_another_user_is_refused() {

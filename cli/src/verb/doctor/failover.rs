@@ -29,7 +29,7 @@ pub(super) fn inspect(config: Option<&Table>, findings: &mut Vec<Finding>) -> bo
     findings.extend(alone(&own, &hosts, mount));
     findings
         .extend(start_limit(&shell::ask("systemctl", &START_LIMIT).map(|output| output.stdout).unwrap_or_default()));
-    let listed = failover::listed(&hosts, &own.host);
+    let listed = hosts.listed(&own.host);
     for host in hosts.iter().filter(|host| Some(*host) != listed) {
         match failover::ask(host, false) {
             Ok(other) => findings.extend(compared(&own, &other)),
@@ -46,7 +46,7 @@ pub(super) fn inspect(config: Option<&Table>, findings: &mut Vec<Finding>) -> bo
 fn alone(own: &Inventory, hosts: &HostList, mount: &Path) -> Vec<Finding> {
     let mut found = Vec::new();
     let (name, mount) = (&own.host, mount.display());
-    if failover::listed(hosts, name).is_none() {
+    if hosts.listed(name).is_none() {
         let todo = "correct `hosts` in [failover], on every host";
         found.push(Finding::wrong(ABOUT, format!("this host is {name}, and [failover] hosts is {hosts}"), todo));
     }

@@ -11,15 +11,16 @@ mod compare;
 pub(in crate::verb) mod inventory;
 mod peer;
 
+use std::net::IpAddr;
 use std::path::Path;
 
-use perilog_core::HostList;
+use perilog_core::{HostList, HostName};
 use toml::Table;
 
 pub(in crate::verb) use compare::{Difference, between, same_ids};
-pub(in crate::verb) use inventory::Inventory;
 #[cfg(test)]
-pub(in crate::verb) use inventory::Text;
+pub(in crate::verb) use inventory::Access;
+pub(in crate::verb) use inventory::{Inventory, Text};
 pub(in crate::verb) use peer::ask;
 
 use super::doctor::config;
@@ -45,27 +46,19 @@ pub(in crate::verb) fn is_mounted(mount: &Path) -> bool {
     perilog_host::mount::is_mounted(mount).unwrap_or(false)
 }
 
-/// Returns the name by which `hosts` lists the host named `own`: preferably the same name, else one of the same host.
-pub(in crate::verb) fn listed<'h>(hosts: &'h HostList, own: &str) -> Option<&'h str> {
-    let same = hosts.iter().find(|host| host.eq_ignore_ascii_case(own));
-    same.or_else(|| hosts.iter().find(|host| is_same_host(host, own)))
+/// Returns the first of a certificate's names by which nodes find the controller on either host: a name of none of the
+/// `hosts`. Addresses do not count, because an address does not tell whether it moves.
+pub(in crate::verb) fn moving_name<'n>(hosts: &HostList, names: &'n [String]) -> Option<&'n str> {
+    let is_name = |name: &&String| HostName::new(name).is_ok() && name.parse::<IpAddr>().is_err();
+    names.iter().filter(is_name).map(String::as_str).find(|name| hosts.listed(name).is_none())
 }
 
-/// Returns `true` if two names have the same first label, as the short and the long name of a host do.
-pub(in crate::verb) fn is_same_host(one: &str, two: &str) -> bool {
-    let first = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
-    first(one) == first(two)
-}
-
-/// Returns the other hosts of `[failover]` that may run the controller, if this is one of two; for error messages of
-/// verbs that find no controller here.
-pub(crate) fn other_hosts() -> Option<Vec<String>> {
+/// Returns the text of where else the controller may run, if this is one of its hosts; for error messages of verbs that
+/// find no controller here.
+pub(crate) fn elsewhere() -> Option<String> {
     let role = super::doctor::Role::Controller;
     let config = config::printed(role, &role.file())?;
-    let hosts = hosts(&config)?;
-    let own = own_name();
-    let own = listed(&hosts, &own);
-    Some(hosts.iter().filter(|host| Some(*host) != own).map(str::to_owned).collect())
+    perilog_core::elsewhere(&hosts(&config)?, &own_name())
 }
 
 #[cfg(test)]
@@ -78,7 +71,21 @@ mod tests {
         for (own, expected) in
             [("ctl0", Some("ctl0.hpc")), ("CTL1.hpc", Some("ctl1")), ("ctl1", Some("ctl1")), ("ctl", None)]
         {
-            assert_eq!(listed(&hosts, own), expected, "{own}");
+            assert_eq!(hosts.listed(own), expected, "{own}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_moves_is_the_name_of_no_host() {
+        let hosts: HostList = "ctl[0-1]".parse().unwrap();
+        for (names, expected) in [
+            (vec!["ctl", "ctl0", "ctl1"], Some("ctl")),
+            (vec!["ctl0.hpc", "ctl1", "10.77.0.200", "*.hpc", "ctl.hpc", "ctl"], Some("ctl.hpc")),
+            (vec!["CTL0", "ctl1", "10.77.0.200", "fd00::1"], None),
+            (vec![], None),
+        ] {
+            let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+            assert_eq!(moving_name(&hosts, &names), expected, "{names:?}");
         }
     }
 

@@ -44,7 +44,8 @@ pub(super) struct Args {
     /// The cluster's name; the configuration's if absent.
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
-    /// A name or address by which nodes dial this host, for its certificate; repeatable. This host's name if absent.
+    /// A name or address by which nodes dial this host, for its certificate; repeatable. If absent: this host's name,
+    /// or with [failover] the first name of the certificate that is not one of its hosts.
     #[arg(long = "name", value_name = "HOST", value_parser = ca::name)]
     names: Vec<Name>,
     /// Directory of the authority that signs: yours (perilog ca init), or where init makes one.
@@ -102,8 +103,8 @@ struct Config {
     cluster: String,
     tls: Option<TlsFiles>,
     enrols: Option<u16>,
-    /// Whether a cluster manager starts the controller, on this host or another (`[failover]`).
-    fails_over: bool,
+    /// The hosts on which a cluster manager starts the controller (`[failover]`); `None`: systemd starts it on this one.
+    hosts: Option<HostList>,
 }
 
 impl Config {
@@ -116,7 +117,7 @@ impl Config {
             cluster: value(table, &["cluster"]).unwrap_or_default().to_owned(),
             tls: if is_on { tls() } else { None },
             enrols: listen,
-            fails_over: failover::hosts(table).is_some(),
+            hosts: failover::hosts(table),
         }
     }
 }
@@ -186,7 +187,7 @@ fn plan(host: &str, wanted: &Wanted, dropin: &OfController, there: &There) -> Re
     let written = there.dropin.plan(&path, &dropin.text(), &summary, &mut plan, &mut conflicts);
     let is_up = |state: Option<units::State>| state.is_some_and(|state| state.enabled && state.active);
     let names = format!("{SOCKET}, {CONTROLLER}");
-    if config.fails_over {
+    if config.hosts.is_some() {
         plan.is_there(format!("{CONTROLLER} is the cluster manager's to start ([failover])"));
         if issued || written {
             plan.note(
@@ -260,6 +261,35 @@ fn keys(wanted: &Wanted, there: &There, tls: &TlsFiles, plan: &mut Plan, conflic
     true
 }
 
+/// Returns the name by which nodes dial the controller, where the operator names none: this host's own, or with
+/// `[failover]` the certificate's first name that moves with the controller. A node that dialled one host alone would
+/// lose the controller when it moves.
+///
+/// # Errors
+/// The certificate has no such name: a conflict, as text.
+fn dialled(own: Name, there: &There) -> Result<Name, String> {
+    let Some(hosts) = there.config.as_ref().ok().and_then(|config| config.hosts.as_ref()) else { return Ok(own) };
+    let advice =
+        "--name NAME, the name of the address that moves with the controller (/usr/share/doc/perilog/failover.md)";
+    match &there.certificate {
+        Files::Good { names, .. } => {
+            failover::moving_name(hosts, names).and_then(|name| ca::name(name).ok()).ok_or_else(|| {
+                format!(
+                    "the certificate is for {}, and [failover] has the hosts {hosts}: by which name do nodes dial the \
+                     controller on either host? Type {advice}",
+                    names.join(", ")
+                )
+            })
+        }
+        // The plan reports what is wrong with the files.
+        Files::Part(_) | Files::Bad(_) => Ok(own),
+        Files::None => Err(format!(
+            "there is no certificate, and [failover] has the hosts {hosts}: name all by which nodes dial; type first \
+             {advice}, then --name for each host"
+        )),
+    }
+}
+
 fn tokens(nodes: &HostList, known: &BTreeMap<String, &'static str>, plan: &mut Plan) {
     let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     let mut needy = Vec::new();
@@ -284,11 +314,13 @@ pub(super) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit,
     }
     let host = own_name();
     let own = ca::name(&host).map_err(|error| Fault::Usage(format!("this host's name {host:?}: {error}")))?;
-    let names = if args.names.is_empty() { vec![own] } else { args.names };
-    let Args { cluster, ca, nodes, munge, .. } = args;
-    let wanted = Wanted { cluster, names, ca: absolute(&ca)?, nodes, munge };
+    let Args { cluster, names, ca, nodes, munge, .. } = args;
+    let mut wanted = Wanted { cluster, names, ca: absolute(&ca)?, nodes, munge };
     let record = Record::read(Record::path_of(Role::Controller))?;
     let (dropin, there) = inspect(&wanted, record.as_ref(), endpoint)?;
+    if wanted.names.is_empty() {
+        wanted.names = vec![dialled(own, &there).map_err(|conflict| refused(&[conflict]))?];
+    }
     let plan = plan(&host, &wanted, &dropin, &there).map_err(|conflicts| refused(&conflicts))?;
     let record = record.unwrap_or_else(|| Record::empty(Record::path_of(Role::Controller)));
     let mut act =

@@ -44,6 +44,8 @@ pub(super) enum Step {
 struct Item {
     text: String,
     step: Option<Step>,
+    /// The lines of the file that the step writes, where the operator should read them first.
+    lines: Vec<String>,
 }
 
 /// The plan for one host, in the order of the steps.
@@ -61,11 +63,16 @@ impl Plan {
     }
 
     pub(super) fn add(&mut self, text: impl Into<String>, step: Step) {
-        self.items.push(Item { text: text.into(), step: Some(step) });
+        self.add_shown(text, step, Vec::new());
+    }
+
+    /// Adds a step that writes a file, with lines of the file for the operator to read.
+    pub(super) fn add_shown(&mut self, text: impl Into<String>, step: Step, lines: Vec<String>) {
+        self.items.push(Item { text: text.into(), step: Some(step), lines });
     }
 
     pub(super) fn is_there(&mut self, text: impl Into<String>) {
-        self.items.push(Item { text: text.into(), step: None });
+        self.items.push(Item { text: text.into(), step: None, lines: Vec::new() });
     }
 
     pub(super) fn note(&mut self, text: impl Into<String>) {
@@ -79,6 +86,11 @@ impl Plan {
 
     pub(super) fn steps(&self) -> impl Iterator<Item = (&str, &Step)> {
         self.items.iter().filter_map(|item| Some((item.text.as_str(), item.step.as_ref()?)))
+    }
+
+    #[cfg(test)]
+    pub(super) fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Returns the texts of the items: `+` before a change that `init` will make, `=` before one that is made already.
@@ -115,8 +127,11 @@ impl Render for Shown<'_> {
         for text in there {
             columns.row([styled("=", style::QUIET), cell(text::line(text))]);
         }
-        for (number, (text, _)) in (1..).zip(self.plan.steps()) {
-            columns.row([cell(format!("{number}")), cell(text::line(text))]);
+        for (number, item) in (1..).zip(self.plan.items.iter().filter(|item| item.step.is_some())) {
+            columns.row([cell(format!("{number}")), cell(text::line(&item.text))]);
+            for line in &item.lines {
+                columns.row([cell(""), styled(format!("  | {}", text::line(line)), style::QUIET)]);
+            }
         }
         page.indented(2, columns);
         for note in &self.plan.notes {
@@ -126,8 +141,11 @@ impl Render for Shown<'_> {
 
     fn json(&self) -> Option<Value> {
         let state = |item: &Item| if item.step.is_some() { self.state } else { "there" };
-        let steps: Vec<Value> =
-            self.plan.items.iter().map(|item| json!({"text": item.text, "state": state(item)})).collect();
+        let step = |item: &Item| match item.lines.as_slice() {
+            [] => json!({"text": item.text, "state": state(item)}),
+            lines => json!({"text": item.text, "state": state(item), "lines": lines}),
+        };
+        let steps: Vec<Value> = self.plan.items.iter().map(step).collect();
         Some(json!({"title": self.plan.title, "steps": steps, "notes": self.plan.notes}))
     }
 

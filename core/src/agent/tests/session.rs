@@ -57,10 +57,15 @@ fn a_lower_or_rival_epoch_is_refused() {
         let accepted = Some(accepted(3));
         bed.check(Input::Joined { found: vec![], tombstones: vec![], accepted }, &[]);
         bed.check(up(1), &["hello 1 []"]);
-        bed.check(
-            welcome_of(number, nonce),
-            &["epoch-refused 3", "error: the controller was rejected: *", "hang: its epoch is*"],
+        let seen = accepted.map(|accepted| accepted.epoch).unwrap();
+        // The command is wrong while another controller runs.
+        let why = format!(
+            "its epoch is {number} (nonce {nonce:x}), and this host has accepted 3 (nonce {:x}): if no other \
+             controller runs, `perilog controller recover --take-over`*",
+            seen.nonce
         );
+        let (error, hang) = (format!("error: the controller was rejected: {why}"), format!("hang: {why}"));
+        bed.check(welcome_of(number, nonce), &["epoch-refused 3", &error, &hang]);
         // The machine ignores messages until the next session.
         bed.check(start_message("j", 1, "prolog", 0), &[]);
         bed.check(welcome(3), &[]);

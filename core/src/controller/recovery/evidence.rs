@@ -85,8 +85,8 @@ impl Machine {
                 format!("{what}: if no other controller runs, perilog controller recover --take-over")
             } else {
                 format!(
-                    "{what}, and no other node says so: if the store was restored, perilog controller recover \
-                     --take-over"
+                    "{what}, and no other node says so: if the store was restored, and no other controller runs, \
+                     perilog controller recover --take-over"
                 )
             };
             self.nodes.turn_away(id, &hello.host, &why, &mut self.cx);

@@ -36,12 +36,7 @@ fn fresh() -> There {
         installed: true,
         unmunge: true,
         dropin: Dropin::None,
-        config: Ok(Config {
-            cluster: "c".to_owned(),
-            tls: tls("/etc/perilog/tls"),
-            enrols: Some(5117),
-            fails_over: false,
-        }),
+        config: Ok(Config { cluster: "c".to_owned(), tls: tls("/etc/perilog/tls"), enrols: Some(5117), hosts: None }),
         authority: Files::None,
         certificate: Files::None,
         service: Some(units::State { enabled: false, active: false }),
@@ -66,7 +61,7 @@ fn done() -> There {
 fn a_cluster_manager_starts_the_units_of_two_hosts() {
     let mut there = There { service: fresh().service, socket: fresh().socket, ..done() };
     if let Ok(config) = &mut there.config {
-        config.fails_over = true;
+        config.hosts = Some("ctl[0-1]".parse().unwrap());
     }
     let plan = plan("ctl0", &wanted(), &dropin(), &there).unwrap();
     assert!(plan.is_empty(), "{:?}", plan.texts());
@@ -74,6 +69,28 @@ fn a_cluster_manager_starts_the_units_of_two_hosts() {
         plan.texts()
             .contains(&"= perilog-controller.service is the cluster manager's to start ([failover])".to_owned())
     );
+}
+
+/// Nodes that dialled ctl0 were lost when the controller moved to ctl1.
+#[test]
+fn nodes_dial_a_name_that_moves() {
+    let of = |hosts: Option<&str>, certificate: Files| {
+        let mut there = There { certificate, ..fresh() };
+        if let Ok(config) = &mut there.config {
+            config.hosts = hosts.map(|hosts| hosts.parse().unwrap());
+        }
+        dialled(ca::name("ctl0").unwrap(), &there).map(|name| name.text())
+    };
+    let two = Some("ctl[0-1]");
+    assert_eq!(of(None, good(&["ctl", "ctl0"])).as_deref(), Ok("ctl0"), "one host");
+    assert_eq!(of(two, good(&["ctl", "ctl0", "ctl1"])).as_deref(), Ok("ctl"));
+    assert_eq!(of(two, good(&["ctl0.hpc", "ctl1", "10.77.0.200", "ctl.hpc"])).as_deref(), Ok("ctl.hpc"));
+    assert_eq!(of(two, Files::Bad("b".to_owned())).as_deref(), Ok("ctl0"), "the plan reports that");
+    let refusal = of(two, good(&["ctl0", "ctl1"])).unwrap_err();
+    assert!(refusal.contains("is for ctl0, ctl1, and [failover] has the hosts ctl[0-1]"), "{refusal}");
+    assert!(refusal.contains("Type --name NAME"), "{refusal}");
+    let refusal = of(two, Files::None).unwrap_err();
+    assert!(refusal.starts_with("there is no certificate") && refusal.contains("--name NAME"), "{refusal}");
 }
 
 #[test]
@@ -142,7 +159,7 @@ fn what_is_there_is_no_step() {
 #[test]
 fn each_conflict_is_reported_with_its_remedy() {
     let of = |cluster: &str, tls: Option<TlsFiles>| {
-        Ok(Config { cluster: cluster.to_owned(), tls, enrols: Some(5117), fails_over: false })
+        Ok(Config { cluster: cluster.to_owned(), tls, enrols: Some(5117), hosts: None })
     };
     let elsewhere = TlsFiles { key: "/pki/ctl.key".into(), ..tls("/pki").unwrap() };
     for (there, part) in [
@@ -213,7 +230,7 @@ fn lines_have_a_pin_and_each_nodes_own_token() {
     ca::controller(dir.path(), &wanted().names, &dir.path().join("tls")).unwrap();
     let tls = files_in(&dir.path().join("tls"));
     let pin = pin(&tls).unwrap();
-    let config = Config { cluster: "c".to_owned(), tls: Some(tls), enrols: Some(6000), fails_over: false };
+    let config = Config { cluster: "c".to_owned(), tls: Some(tls), enrols: Some(6000), hosts: None };
     let with = Wanted { nodes: Some("n[0-1]".parse().unwrap()), ..wanted() };
     let tokens = vec![("n0".to_owned(), "t0".to_owned()), ("n1".to_owned(), "t1".to_owned())];
     let quiet = |wanted: &Wanted, tokens: Vec<(String, String)>| {
