@@ -3,9 +3,12 @@
 //! A store on a file system that moves between hosts shows in this way that the controller has moved. The file is
 //! written once the controller has committed its first batch on a host. A host without a machine id is never another.
 
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::place;
+use super::{directory, place};
 
 const MACHINE: &str = "/etc/machine-id";
 
@@ -20,14 +23,14 @@ pub(super) struct Host {
 
 impl Host {
     pub(super) fn of(store: &Path) -> Self {
-        Self::read(store, std::fs::read_to_string(MACHINE).ok())
+        Self::read(store, fs::read_to_string(MACHINE).ok())
     }
 
     fn read(store: &Path, machine: Option<String>) -> Self {
         let machine = machine.map(|id| id.trim().to_owned()).filter(|id| !id.is_empty());
         let path = place::beside(store, "host");
         // A missing file: no controller of this version has used the store.
-        let last = std::fs::read_to_string(&path).unwrap_or_default();
+        let last = fs::read_to_string(&path).unwrap_or_default();
         let last = last.trim();
         let is_noted = machine.as_deref().is_none_or(|machine| machine == last);
         Self { path, machine, is_noted, has_moved: !is_noted && !last.is_empty() }
@@ -43,13 +46,21 @@ impl Host {
     pub(super) fn note(&mut self) {
         let Some(machine) = self.machine.as_deref().filter(|_| !self.is_noted) else { return };
         self.is_noted = true;
-        if let Err(error) = place::create_private(&self.path)
-            .map_err(|error| error.to_string())
-            .and_then(|()| std::fs::write(&self.path, format!("{machine}\n")).map_err(|error| error.to_string()))
-        {
-            tracing::warn!(error, "{} cannot be written", self.path.display());
+        if let Err(error) = write(&self.path, &format!("{machine}\n")) {
+            tracing::warn!(%error, "{} cannot be written", self.path.display());
         }
     }
+}
+
+/// Writes the file whole or not at all: after a power cut, a torn name would count as another host's.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)?;
+    File::open(directory(path))?.sync_all()
 }
 
 #[cfg(test)]
