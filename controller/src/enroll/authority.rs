@@ -3,14 +3,15 @@
 //! not trust the authority (docs/decisions/0011). The authority's directory has the form that `perilog ca` gives, and
 //! `perilog ca revoke` revokes the authority's certificates.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use perilog_host::authority::{
     self, BACKDATED_MS, CA_CERT, CA_KEY, CRL, Error, ISSUED, Issued, Issuer, KeyPair, Lock, Requested,
 };
+use perilog_host::directory;
 
 /// Life of the authority: ten years. To replace the authority, an operator removes the directory; nodes then enrol
 /// again.
@@ -51,7 +52,7 @@ impl Authority {
     pub(super) fn open(dir: &Path, name: &str, now_ms: u64) -> Result<Self, AuthorityError> {
         let failed = |source| AuthorityError::File { path: dir.to_owned(), source };
         let wrong = |source| AuthorityError::Certificate { path: dir.to_owned(), source };
-        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
+        directory::make(dir).map_err(failed)?;
         if !dir.join(CA_CERT).exists() {
             make(dir, name, now_ms).map_err(wrong)?.map_err(failed)?;
             tracing::info!("made the authority of enrolment in {}", dir.display());

@@ -29,7 +29,7 @@ pub(crate) struct Bed {
     /// Value of `[api] read`: which users may read.
     pub(crate) read: &'static str,
     tls: String,
-    store: PathBuf,
+    pub(crate) store: PathBuf,
     /// Address of the bed's first controller: later controllers listen there, too.
     address: Option<SocketAddr>,
 }
@@ -103,7 +103,7 @@ impl Bed {
     }
 
     pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_perilog-controller"));
+        let mut command = Command::new(crate::program());
         command.arg("--config").arg(self.config_file());
         command
     }

@@ -24,3 +24,8 @@ mod refusals;
 mod sessions;
 mod signals;
 mod trace;
+
+/// Returns the path of the controller that the tests start.
+fn program() -> &'static str {
+    env!("CARGO_BIN_EXE_perilog-controller")
+}

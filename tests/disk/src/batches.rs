@@ -5,9 +5,8 @@ use std::path::Path;
 use perilog_controller::store::{Durable, Store};
 use perilog_core::controller::Record;
 use perilog_core::{Event, JobId};
+use perilog_disk::run::Marks;
 use rusqlite::{Connection, OpenFlags};
-
-use crate::calls;
 
 /// Number of jobs.
 const JOBS: u64 = 8;
@@ -17,7 +16,7 @@ const READS_FOR: u64 = 40;
 pub(crate) type Failure = Box<dyn std::error::Error>;
 
 /// Commits `commits` batches behind those that the store has. Another connection reads from batch `reads` on.
-pub(crate) fn commit(store: &mut Store, path: &Path, commits: u64, reads: u64) -> Result<(), Failure> {
+pub(crate) fn commit(store: &mut Store, path: &Path, commits: u64, reads: u64, marks: &Marks) -> Result<(), Failure> {
     let last = store.load()?.events_last.get(&job(0)?).copied().unwrap_or(0);
     let mut reader = None;
     for n in 1..=commits {
@@ -27,7 +26,7 @@ pub(crate) fn commit(store: &mut Store, path: &Path, commits: u64, reads: u64) -
             reader = None;
         }
         store.commit(&batch(last + n)?)?;
-        calls::acknowledged(last + n);
+        marks.acknowledged(&format!("batch {}", last + n))?;
     }
     drop(reader);
     Ok(())

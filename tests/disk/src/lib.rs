@@ -1,11 +1,14 @@
-//! A disk that fails once, and power cuts after that.
+//! Disks that lose power or fail.
 //!
-//! The program of this package commits batches to a real store, and records every call that changes the store's files.
-//! The program can let one fsync fail. This library reads the record ([`record`]), and builds from the record the
-//! images that a power cut may leave on the disk ([`disk`]).
+//! A program runs with the shim (`tests/shim`), which records every call that changes its files. This library reads the
+//! record ([`record`]), and builds from the record the images that a power cut may leave on the disk ([`disk`]).
+//! [`run`] starts programs so, and [`power`] chooses the moments of the cuts.
 //!
-//! The program replaces functions of the C library in itself (`calls`), because SQLite and Rust's standard library are
-//! linked into it. A preloaded library would do the same for any program, but cargo builds no such library for a test.
+//! The program of this package commits batches to a real store. The other programs are those that a site gets.
 
 pub mod disk;
+pub mod image;
+pub mod power;
+#[path = "../../shim/src/record.rs"]
 pub mod record;
+pub mod run;

@@ -9,8 +9,11 @@ use std::process::Command;
 use fastrand::Rng;
 use perilog_controller::store::{Durable, EventReader, Store};
 use perilog_core::JobId;
-use perilog_disk::disk::{Disk, Image};
+use perilog_disk::disk::Disk;
+use perilog_disk::image::Image;
+use perilog_disk::power;
 use perilog_disk::record::{self, Entry};
+use perilog_disk::run::Recorded;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -52,8 +55,11 @@ impl Place {
 
     fn run(&self, run: &Run) {
         let mut program = Command::new(env!("CARGO_BIN_EXE_perilog-disk"));
+        let directory = self.store.parent().unwrap().to_owned();
+        Recorded { directory, record: self.record() }.preload(&mut program).unwrap();
+        program.env("PERILOG_SHIM_FAILS", format!("{} {}", run.fails, run.of));
         let numbers = [run.commits, run.reads].map(|number| number.to_string());
-        program.arg(&self.store).arg(self.record()).args([&run.fails.to_string(), run.of]).args(numbers);
+        program.arg(&self.store).arg(self.record()).args(numbers);
         let output = program.arg(run.closes.to_string()).output().unwrap();
         let failed = run.fails > 0 && output.status.code() == Some(STORE_FAILED);
         let text = String::from_utf8_lossy(&output.stderr);
@@ -85,9 +91,7 @@ fn history(seed: u64) -> Vec<u8> {
 /// Returns what is wrong with an image of the disk, on which `acknowledged` batches have to be.
 fn problem(image: &Image, acknowledged: u64) -> Option<String> {
     let dir = tempfile::tempdir().unwrap();
-    for (name, bytes) in image {
-        std::fs::write(dir.path().join(name), bytes).unwrap();
-    }
+    image.write(dir.path()).unwrap();
     examine(&dir.path().join("controller.db"), acknowledged).err()
 }
 
@@ -134,19 +138,12 @@ fn cuts(seed: u64, entries: &[Entry<'_>]) -> (usize, Vec<String>) {
     let moment = |_| (failures[random.usize(..failures.len())] + random.usize(..SOON)).min(entries.len());
     let mut moments: Vec<usize> = (0..CUTS).map(moment).collect();
     moments.sort_unstable();
-    let (mut disk, mut acknowledged, mut bad) = (Disk::new(seed), 0, Vec::new());
-    let mut done = 0;
-    for moment in moments {
-        for entry in &entries[done..moment] {
-            disk.apply(entry);
-            if let Entry::Acknowledged { batch } = entry {
-                acknowledged = *batch;
-            }
-        }
-        done = moment;
-        let wrong = problem(&disk.cut(), acknowledged);
-        bad.extend(wrong.map(|wrong| format!("seed {seed}, entry {moment} of {}: {wrong}", entries.len())));
-    }
+    let mut bad = Vec::new();
+    power::cuts(Disk::new(seed), seed, entries, &moments, |cut| {
+        let last = cut.acknowledged.last().and_then(|what| what.strip_prefix("batch ")?.parse().ok());
+        let wrong = problem(&cut.image, last.unwrap_or(0));
+        bad.extend(wrong.map(|wrong| format!("seed {seed}, entry {} of {}: {wrong}", cut.moment, entries.len())));
+    });
     (failures.len(), bad)
 }
 

@@ -5,7 +5,7 @@ use crate::cargo::Package;
 
 /// Each package of the workspace, and the packages of the workspace that it may name in any kind of dependency. `None`:
 /// any.
-const ARROWS: [(&str, Option<&[&str]>); 16] = [
+const ARROWS: [(&str, Option<&[&str]>); 17] = [
     ("perilog-core", Some(&[])),
     ("perilog-proto", Some(&["perilog-core"])),
     ("perilog-host", Some(&[])),
@@ -18,7 +18,11 @@ const ARROWS: [(&str, Option<&[&str]>); 16] = [
     ("perilog-sim", Some(&["perilog-core", "perilog-proto"])),
     // Every `cargo xtask` builds it first: what it depends on is what README's first command waits for.
     ("perilog-tests", Some(&["perilog-core"])),
-    ("perilog-disk", Some(&["perilog-core", "perilog-host", "perilog-controller"])),
+    (
+        "perilog-disk",
+        Some(&["perilog-core", "perilog-proto", "perilog-host", "perilog-agent", "perilog-controller", "perilog-shim"]),
+    ),
+    ("perilog-shim", Some(&[])),
     (
         "perilog-fuzz",
         Some(&[
@@ -51,9 +55,10 @@ const ARROWS: [(&str, Option<&[&str]>); 16] = [
 ];
 
 /// Packages for development, each with the only packages that may depend on it.
-const NAMED_ONLY_BY: [(&str, &[&str]); 7] = [
+const NAMED_ONLY_BY: [(&str, &[&str]); 8] = [
     ("perilog-fuzz", &[]),
     ("perilog-disk", &[]),
+    ("perilog-shim", &["perilog-disk"]),
     ("perilog-tests", &["xtask", "perilog-bench", "perilog-fuzz"]),
     ("perilog-sim", &["xtask"]),
     ("perilog-bench", &[]),

@@ -1,4 +1,4 @@
-//! Check that `unsafe` is in three files of the workspace: the C side of Flux's plugin, a test program's stand-ins for
+//! Check that `unsafe` is in three files of the workspace: the C side of Flux's plugin, the preloaded stand-ins for
 //! functions of the C library, and the allocator of the fuzz targets, which counts. All other packages inherit the lint
 //! that forbids `unsafe`.
 
@@ -9,7 +9,7 @@ use super::rust::tokens;
 /// may.
 const MAY: [(&str, &str); 3] = [
     ("perilog-hold", "flux/jobtap/src/abi.rs"),
-    ("perilog-disk", "tests/disk/src/calls.rs"),
+    ("perilog-shim", "tests/shim/src/calls.rs"),
     ("perilog-fuzz", "fuzz/src/memory.rs"),
 ];
 

@@ -1,11 +1,11 @@
-//! The record: the calls that changed files, in their order, with the batches that the store acknowledged between them.
+//! The record: the calls that changed files, in their order, with what was acknowledged between them.
 //!
 //! A record is a file of entries. An entry is a line of words, and for a write the written bytes behind the line. Names
-//! are relative to the recorded directory; the directory itself has the name `.`.
+//! are relative to the recorded directory; the directory itself has the name `.`. No name has a space.
 
 use std::fmt;
 
-/// A call that changed a file or a name, or an acknowledged batch.
+/// A call that changed a file or a name, or a test's mark.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry<'a> {
     /// A file was opened, and created if it was missing.
@@ -31,12 +31,27 @@ pub enum Entry<'a> {
         from: &'a str,
         to: &'a str,
     },
+    /// A file has a further name.
+    Link {
+        from: &'a str,
+        to: &'a str,
+    },
+    /// A file or an empty directory was removed.
     Unlink {
         name: &'a str,
     },
-    /// The program reported this batch as durable.
+    /// A directory was made.
+    Directory {
+        name: &'a str,
+    },
+    /// A call about this file failed because a test wanted it to; a sync has an entry of its own.
+    Failed {
+        name: &'a str,
+        errno: i32,
+    },
+    /// The program reported this as durable.
     Acknowledged {
-        batch: u64,
+        what: &'a str,
     },
 }
 
@@ -48,18 +63,34 @@ impl fmt::Display for Entry<'_> {
             Self::Size { name, len } => writeln!(f, "size {name} {len}"),
             Self::Sync { name, failed } => writeln!(f, "sync {name} {failed}"),
             Self::Rename { from, to } => writeln!(f, "rename {from} {to}"),
+            Self::Link { from, to } => writeln!(f, "link {from} {to}"),
             Self::Unlink { name } => writeln!(f, "unlink {name}"),
-            Self::Acknowledged { batch } => writeln!(f, "acknowledged {batch}"),
+            Self::Directory { name } => writeln!(f, "directory {name}"),
+            Self::Failed { name, errno } => writeln!(f, "failed {name} {errno}"),
+            Self::Acknowledged { what } => writeln!(f, "acknowledged {what}"),
         }
     }
 }
 
+impl Entry<'_> {
+    /// Returns the bytes of this entry in a record.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = self.to_string().into_bytes();
+        if let Entry::Write { bytes: written, .. } = self {
+            bytes.extend_from_slice(written);
+        }
+        bytes
+    }
+}
+
 /// Reads all entries of a record. Returns `None` if the record is malformed.
+#[cfg_attr(not(test), allow(dead_code, reason = "the shim only writes"))]
 pub fn read(mut record: &[u8]) -> Option<Vec<Entry<'_>>> {
     let mut entries = Vec::new();
     while !record.is_empty() {
         let end = record.iter().position(|byte| *byte == b'\n')?;
-        let words: Vec<&str> = std::str::from_utf8(&record[..end]).ok()?.split(' ').collect();
+        let line = std::str::from_utf8(&record[..end]).ok()?;
+        let words: Vec<&str> = line.split(' ').collect();
         record = &record[end + 1..];
         entries.push(match words[..] {
             ["open", name, truncate] => Entry::Open { name, truncate: truncate.parse().ok()? },
@@ -71,8 +102,11 @@ pub fn read(mut record: &[u8]) -> Option<Vec<Entry<'_>>> {
             ["size", name, len] => Entry::Size { name, len: len.parse().ok()? },
             ["sync", name, failed] => Entry::Sync { name, failed: failed.parse().ok()? },
             ["rename", from, to] => Entry::Rename { from, to },
+            ["link", from, to] => Entry::Link { from, to },
             ["unlink", name] => Entry::Unlink { name },
-            ["acknowledged", batch] => Entry::Acknowledged { batch: batch.parse().ok()? },
+            ["directory", name] => Entry::Directory { name },
+            ["failed", name, errno] => Entry::Failed { name, errno: errno.parse().ok()? },
+            ["acknowledged", ..] => Entry::Acknowledged { what: line.split_once(' ')?.1 },
             _ => return None,
         });
     }
@@ -91,16 +125,14 @@ mod tests {
             Entry::Size { name: "a", len: 8 },
             Entry::Sync { name: ".", failed: true },
             Entry::Rename { from: "a", to: "b" },
-            Entry::Acknowledged { batch: 9 },
+            Entry::Link { from: "b", to: "d/c" },
+            Entry::Directory { name: "d" },
+            Entry::Failed { name: "b", errno: 5 },
+            Entry::Acknowledged { what: "batch 9" },
             Entry::Unlink { name: "b" },
         ];
         let mut record = Vec::new();
-        for entry in &entries {
-            record.extend(entry.to_string().as_bytes());
-            if let Entry::Write { bytes, .. } = entry {
-                record.extend(*bytes);
-            }
-        }
+        entries.iter().for_each(|entry| record.extend(entry.bytes()));
         assert_eq!(read(&record).as_deref(), Some(&entries[..]));
         assert_eq!(read(&record[..record.len() - 1]), None);
     }
