@@ -296,6 +296,24 @@ impl Action {
         self.changed_ranks.insert(rank);
         true
     }
+
+    /// Records that scripts live on a rank that had ended as `lost`. Returns `false` if this was recorded before, or if
+    /// the rank did not end as `lost`.
+    pub(crate) fn mark_alive_after_loss(&mut self, rank: Rank) -> bool {
+        let lost = self.ended.get(&rank).is_some_and(|row| matches!(row.ended.outcome, Outcome::Lost { .. }));
+        let is_news = lost && !self.row.lingering.contains(rank.0);
+        if is_news {
+            self.lingers_too_long(rank);
+        }
+        is_news
+    }
+
+    /// Returns the last late result of a rank that ended as `lost`; `None`: the rank ended otherwise, or has no late
+    /// result.
+    pub(crate) fn late_of_lost(&self, rank: Rank) -> Option<Ended> {
+        let row = self.ended.get(&rank).filter(|row| matches!(row.ended.outcome, Outcome::Lost { .. }))?;
+        row.late.last().cloned()
+    }
 }
 
 impl Jobs {
