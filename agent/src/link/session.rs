@@ -21,7 +21,7 @@ const PREAMBLE_LIMIT: Duration = Duration::from_secs(20);
 const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 
 // Neither crate knows the other.
-const _: () = assert!(perilog_proto::MAX_FRAME <= perilog_host::link::MAX_FRAME, "a message fits a frame");
+const _: () = assert!(perilog_proto::MAX_MESSAGE <= perilog_host::link::MAX_FRAME, "a message fits a frame");
 
 /// The queue of messages to the controller. An answer to an operator's question waits for room in the queue; the
 /// agent's event loop never waits.
