@@ -36,7 +36,7 @@ impl Jobs {
         let mut tasks = Vec::new();
         for action in named {
             found = true;
-            let mut ranks = if only_open { action.open() } else { action.row.ranks.clone() };
+            let mut ranks = if only_open { action.open_ranks() } else { action.row.ranks.clone() };
             if let Some(chosen) = &chosen {
                 ranks = ranks.intersection(chosen);
             }

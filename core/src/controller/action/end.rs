@@ -188,7 +188,7 @@ impl Jobs {
         if !action.is_overdue_now(task.rank, script) {
             return None;
         }
-        let ended = action.row.ended.contains(task.rank.0);
+        let ended = action.row.not_ok.contains(task.rank.0);
         let context = json!({"ranks": task.rank.0.to_string(), "hosts": host, "script": script, "limit_ms": limit_ms,
             "doing": doing});
         self.action_event(task.action, "overdue", context, cx);
@@ -238,7 +238,7 @@ impl Action {
                 return;
             }
         } else {
-            self.row.ended.insert(rank.0);
+            self.row.not_ok.insert(rank.0);
         }
         // Late results stay, even if a reboot has invalidated the end before.
         let late = self.ended.remove(&rank).map(|row| row.late).unwrap_or_default();

@@ -35,7 +35,7 @@ use crate::outcome::{Loss, Outcome};
 use crate::task::{Ended, Tail};
 
 impl External {
-    pub(crate) fn open(&self) -> BTreeSet<ResourceName> {
+    pub(crate) fn open_resources(&self) -> BTreeSet<ResourceName> {
         self.resources.iter().filter(|name| !self.ended.contains_key(*name)).cloned().collect()
     }
 
@@ -292,8 +292,8 @@ impl Action {
 
     /// Returns the ranks and resources that have not ended.
     pub(crate) fn open_part(&self) -> Part {
-        let resources = self.row.external.as_ref().map(|external| external.open()).unwrap_or_default();
-        Part { ranks: self.open(), resources }
+        let resources = self.row.external.as_ref().map(|external| external.open_resources()).unwrap_or_default();
+        Part { ranks: self.open_ranks(), resources }
     }
 
     /// Returns the resources that have ended, but not well, as `{name: outcome}`; `None` if every resource ended well.

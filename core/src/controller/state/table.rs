@@ -309,7 +309,7 @@ impl Table {
         for id in &attempt.actions {
             let Some(row) = self.actions.get_mut(id).map(|action| &mut action.row) else { continue };
             row.job = job.clone();
-            [&mut row.ranks, &mut row.ok, &mut row.ended].into_iter().for_each(|ranks| ranks.share(&all));
+            [&mut row.ranks, &mut row.ok, &mut row.not_ok].into_iter().for_each(|ranks| ranks.share(&all));
             row.boots.values_mut().for_each(|ranks| ranks.share(&all));
         }
     }
