@@ -137,8 +137,8 @@ impl Intent {
 pub struct Hook {
     /// The program that the agent runs for the task if the hook or the resource manager's daemon has died. The hook can
     /// then no longer pass on the task's end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub orphaned: Option<String>,
+    #[serde(rename = "orphaned", default, skip_serializing_if = "Option::is_none")]
+    pub orphan_program: Option<String>,
     /// The time at which the resource manager began this job, as text. It distinguishes two jobs with the same number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,

@@ -31,16 +31,17 @@ pub(super) enum Turn {
     Ends,
 }
 
-/// A task of the requested job and rank that a call of `Exec`, not the controller, began on this host.
+/// A task of the job and rank that a call of `Exec` names. A call of `Exec`, not the controller, began the task on this
+/// host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct LocalTask {
     pub action: ActionName,
     pub attempt: Attempt,
     /// Whether the task has ended and only its tombstone is left.
     pub over: bool,
 }
 
-pub(super) fn attempt(known: &[Known], action: &ActionName, turn: Turn) -> Attempt {
+pub(super) fn attempt(known: &[LocalTask], action: &ActionName, turn: Turn) -> Attempt {
     let Some(newest) = known.iter().map(|known| known.attempt).max() else { return Attempt::FIRST };
     let of_newest = || known.iter().filter(|known| known.attempt == newest);
     let others = of_newest().any(|known| known.action != *action);
@@ -58,7 +59,7 @@ const EPILOG: &str = "epilog";
 
 /// Returns the attempt of a call that numbers the attempt it begins: `number`, or the attempt after the last one whose
 /// epilog was called here, whichever is higher.
-pub(super) fn begun(known: &[Known], number: Attempt) -> Attempt {
+pub(super) fn begun(known: &[LocalTask], number: Attempt) -> Attempt {
     let ended = known.iter().filter(|known| known.action.as_str() == EPILOG).map(|known| known.attempt).max();
     ended.map_or(number, |ended| number.max(ended.next()))
 }
@@ -71,8 +72,8 @@ mod tests {
         ActionName::new(text).unwrap()
     }
 
-    fn known(action: &str, attempt: u64, over: bool) -> Known {
-        Known { action: name(action), attempt: Attempt::from_number(attempt), over }
+    fn known(action: &str, attempt: u64, over: bool) -> LocalTask {
+        LocalTask { action: name(action), attempt: Attempt::from_number(attempt), over }
     }
 
     #[test]
