@@ -51,27 +51,31 @@ pub(super) enum SessionError {
 
 /// A link on which both sides have agreed on a version.
 #[derive(Debug)]
-pub(super) struct Agreed {
+pub(super) struct AgreedLink {
     link: Link,
     /// The controller's release.
     release: String,
 }
 
 /// Exchanges preambles. `release`: this agent's release.
-pub(super) async fn agree(mut link: Link, release: &str) -> Result<Agreed, SessionError> {
+pub(super) async fn agree(mut link: Link, release: &str) -> Result<AgreedLink, SessionError> {
     let preambles = async {
         link.writer.send(Preamble::ours(release).encode()).await?;
         let frame = link.reader.next().await?.ok_or(SessionError::Closed)?;
         Ok::<_, SessionError>(negotiate(&frame)?)
     };
     let agreed = tokio::time::timeout(PREAMBLE_LIMIT, preambles).await.map_err(|_| SessionError::Silent)??;
-    Ok(Agreed { link, release: agreed.release })
+    Ok(AgreedLink { link, release: agreed.release })
 }
 
 /// Runs a session to its end. Sends `Up` into `events`, and `Down` when the session ends. `counter` is the number of
 /// the session.
-pub(super) async fn run(agreed: Agreed, events: &mpsc::Sender<LinkEvent>, counter: u64) -> Result<(), SessionError> {
-    let Agreed { link: Link { peer, mut reader, mut writer, .. }, release } = agreed;
+pub(super) async fn run(
+    agreed: AgreedLink,
+    events: &mpsc::Sender<LinkEvent>,
+    counter: u64,
+) -> Result<(), SessionError> {
+    let AgreedLink { link: Link { peer, mut reader, mut writer, .. }, release } = agreed;
     let (outbox, queue) = mpsc::channel(OUTBOX);
     let (hold, dropped) = oneshot::channel();
     let session = Session { outbox: outbox.clone(), _hold: hold };
