@@ -1,5 +1,6 @@
-//! `Sync`: applies an edge's list of all attempts of its source, page by page ([`super::pages`]). Decides for each
-//! attempt whether to take it up, add, refuse or close it. A repeated list changes nothing.
+//! `Sync`: applies an edge's list of all attempts of its source, page by page; [`crate::controller::state::lists`] puts
+//! the pages together. Decides for each attempt whether to take it up, add, refuse or close it. A repeated list changes
+//! nothing.
 //!
 //! | the attempt | then |
 //! |---|---|
