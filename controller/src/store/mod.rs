@@ -4,7 +4,7 @@
 //! store applies the records of a batch in order and whole, or not at all. `perilog_core::controller::Snapshot::apply`
 //! defines the meaning of the records, and tests compare the store with that function.
 //!
-//! | room | contents |
+//! | module | contents |
 //! |---|---|
 //! | `schema` | the tables |
 //! | `write` | records to rows |

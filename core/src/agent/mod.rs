@@ -35,7 +35,7 @@
 //! after the end is on disk, in an outcome or a tombstone. Exception: for a task that it never accepted (refused here,
 //! or meant for another boot) the agent reports an end without a file.
 //!
-//! The rooms: `machine` (state and dispatch), `start` (acceptance), `guard` (turns), `unit` (systemd's answers),
+//! The files: `machine` (state and dispatch), `start` (acceptance), `guard` (turns), `unit` (systemd's answers),
 //! `claim` (withdrawing, cancelling, signals), `stall` (first scripts that do not begin), `watch` (limits that a deaf
 //! runner misses), `ending` (outcome to tombstone), `tombstones` (tombstones), `reconcile` (what the host has at
 //! start), `session` and `hello` (the controller), `boot` (announced reboots), `exec` (local tasks, which a caller on
