@@ -14,7 +14,8 @@ use super::LinkEvent;
 /// tombstones in parts of some hundred), and a handful of messages for each of at most 400 tasks. Only a controller
 /// that reads nothing fills the queue; the session then ends, and the next session repeats all messages.
 const OUTBOX: usize = 4096;
-/// Limit for the preambles. A silent peer is no controller.
+/// Limit for both preambles together: sending this agent's, and receiving the peer's. A peer that is silent for longer
+/// is no controller.
 const PREAMBLE_LIMIT: Duration = Duration::from_secs(20);
 /// Limit for sending the last messages of a finished session, and again for closing its connection. A peer that reads
 /// needs milliseconds.

@@ -45,7 +45,8 @@ pub struct JobTask {
     pub action: ActionName,
     pub attempt: Attempt,
     pub stem: String,
-    /// The outcome from the tombstone. `None`: the task lives, or the controller has not acknowledged the end.
+    /// The outcome from the tombstone. `None`: the task has no tombstone, because it lives, the controller has not
+    /// acknowledged its end, or the agent has not written the tombstone yet.
     pub outcome: Option<Outcome>,
 }
 

@@ -13,7 +13,9 @@
 //!   both                                        the next: a requeue         the same: attach
 //! ```
 //! To *attach* is to wait for a task that exists, or to get its outcome, without running scripts. So a repeated call
-//! normally attaches, and the scripts of a requeued job run again.
+//! normally attaches, and the scripts of a requeued job run again. A job may have only one action that begins an
+//! attempt without a number: a second one, such as a `check` beside the prolog, gets the next attempt, as after a
+//! requeue.
 //!
 //! A caller may also number the attempt that its action begins, as Slurm does for a prolog. The host takes that number,
 //! unless an epilog of that attempt or of a later one was called here. In that case the host takes the number after the
@@ -54,7 +56,8 @@ pub(super) fn attempt(known: &[LocalTask], action: &ActionName, turn: Turn) -> A
 }
 
 /// Name of the action that ends an attempt: once it was called on this host, [`begun`] counts the attempt as over. The
-/// action that begins an attempt may have any name.
+/// action that begins an attempt may have any name. Housekeeping does not count: only Slurm numbers the attempts that
+/// it begins, and Slurm has no housekeeping.
 const EPILOG: &str = "epilog";
 
 /// Returns the attempt of a call that numbers the attempt it begins: `number`, or the attempt after the last one whose

@@ -152,8 +152,8 @@ impl Machine {
         }
     }
 
-    /// Returns the newest attempt for which this host has a local task of the requested job and action, or the
-    /// tombstone of one. `None`: no such attempt is newer than the requested one.
+    /// Returns the newest attempt for which this host has a local task of the job and action that a caller of
+    /// `Exec` names, or the tombstone of one. `None`: no such attempt is newer than the one that the caller names.
     fn newer_attempt(&self, exec: &Exec) -> Option<ids::Attempt> {
         let tasks = self.tasks.values().filter(|task| task.intent.local).map(|task| {
             let start = &task.intent.start;

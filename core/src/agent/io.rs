@@ -366,7 +366,7 @@ pub enum Effect {
         stem: String,
     },
     /// Write `epoch.json`. The machine asks for this before it accepts a session whose epoch or cluster the file does
-    /// not have, and when it removes a tombstone with a newer commit than the file's. Answer: `EpochWritten`.
+    /// not have, and when it removes a tombstone with a newer commit than the file has. Answer: `EpochWritten`.
     WriteEpoch {
         accepted: AcceptedEpoch,
     },

@@ -260,7 +260,7 @@ impl Nodes {
     /// Passes a client's question to the connected nodes that `which` names.
     ///
     /// # Errors
-    /// Too many questions are open, or `which` names no such job, attempt or action.
+    /// Too many questions are open, or `which` names no such job, attempt, action, rank or host.
     fn ask(&mut self, which: AskWhich, mut ask: Ask, jobs: &Jobs, cx: &mut Context) -> Result<Reply, Refusal> {
         if self.questions.len() >= MAX_QUESTIONS {
             return Err(Refusal::Unavailable("too many questions to nodes are open".to_owned()));

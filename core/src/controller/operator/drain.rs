@@ -22,7 +22,8 @@ impl Drains {
     /// Checks an operator's request to drain hosts.
     ///
     /// # Errors
-    /// The reason is empty, or without `force` a host is unknown: its agent has never connected, and it has no drain.
+    /// The reason is empty; or a name is no host name; or without `force` a host is unknown: its agent has never
+    /// connected, and it has no drain.
     pub(crate) fn drain_for_operator(
         &self,
         by: (Client, u32),
@@ -48,8 +49,8 @@ impl Drains {
     /// notice has this number.
     ///
     /// # Errors
-    /// A host has no drain and is unknown, its drain has a newer notice than `notice_id`, or the operator cannot have
-    /// read the newest reason yet ([`Self::check_seen`]).
+    /// A name is no host name; or a host has no drain and is unknown; or its drain has another notice than `notice_id`;
+    /// or the operator cannot have read the newest reason yet ([`Self::check_seen`]).
     pub(crate) fn undrain(
         &self,
         by: (Client, u32),

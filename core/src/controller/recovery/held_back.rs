@@ -53,7 +53,7 @@ impl Facts<'_> {
     }
 
     /// Returns the reason why recovery makes the attempt or one of its tasks wait, for clients that wait for the job;
-    /// `None` if recovery keeps no task waiting.
+    /// `None` if recovery keeps no task waiting, or if the attempt does not exist or has no pending work.
     pub(crate) fn waits_for(&self, job: &JobId, number: Attempt) -> Option<HeldBack> {
         let attempt = self.jobs.attempt(job, number).filter(|attempt| !attempt.complete || attempt.abandoned)?;
         if let Some(why) = attempt.suspended.then(|| suspended(job, number, attempt)) {

@@ -232,7 +232,7 @@ impl Action {
     }
 
     /// Returns the number of the boot for which the rank's Start was meant, or in which its node holds the task.
-    /// `None`: no Start was sent.
+    /// `None`: no Start was sent, and no node has reported the task.
     pub(crate) fn boot(&self, rank: Rank) -> Option<u32> {
         self.row.boots.iter().find_map(|(number, ranks)| ranks.contains(rank.0).then_some(*number))
     }

@@ -15,6 +15,8 @@
 //! | `drain_order`, `quota` | operators' requests about many hosts, and how much of them one batch carries out |
 //! | `away` | which jobs are in the store alone |
 //!
+//! All times are milliseconds. "(monotonic)" and "(wall clock)" name the clock ([`crate::controller`]).
+//!
 //! No part reaches another: it queues a [`change::Change`], which `Machine::react` carries out. The acts that need
 //! several parts stand in the folders beside this one.
 

@@ -30,7 +30,7 @@ pub(crate) struct Table {
     /// Live attempts that no resource manager will finish ([`JobAttempt::is_expected`]). Retention looks at these
     /// alone: a cluster may have many open jobs.
     unexpected: BTreeSet<(JobId, Attempt)>,
-    /// Attempts that are not live, by the time of their last change ([`JobAttempt::touched_ms`]).
+    /// Attempts that are not live, by the time (ms, wall clock) of their last change ([`JobAttempt::touched_ms`]).
     ended_attempts: BTreeSet<(u64, JobId, Attempt)>,
     /// Times (monotonic) at which the limits of live actions are checked; without the actions of suspended attempts.
     deadlines: BTreeSet<(u64, ActionId)>,
