@@ -42,7 +42,7 @@ const AWAIT_TASKS: &str = "--await-tasks";
 /// runner has another working directory.
 ///
 /// # Errors
-/// Text: there is no working directory to resolve a relative path.
+/// Text: the path is empty, or there is no working directory to resolve a relative path.
 pub fn run_dir(arguments: &Arguments) -> Result<PathBuf, String> {
     let given = arguments.own(RUN_DIR).unwrap_or("/run/perilog");
     std::path::absolute(given).map_err(|error| format!("{RUN_DIR} {given}: {error}"))

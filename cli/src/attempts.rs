@@ -13,9 +13,9 @@ use crate::log::Entry;
 /// The attempts of a job that were requested, and not only reported by a node: those for which the job's event log, as
 /// far as it was read, has an event `attempt`.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Asked(BTreeSet<Attempt>);
+pub(crate) struct RequestedAttempts(BTreeSet<Attempt>);
 
-impl Asked {
+impl RequestedAttempts {
     pub(crate) fn note(&mut self, entry: &Entry) {
         if entry.name == "attempt" {
             self.0.extend(entry.attempt());
@@ -49,7 +49,7 @@ mod tests {
             // The requested task does not belong to that attempt.
             (&[0, 1], &[0, 7], Some(0)),
         ] {
-            let asked = Asked(asked.iter().copied().map(number).collect());
+            let asked = RequestedAttempts(asked.iter().copied().map(number).collect());
             assert_eq!(asked.meant(of.iter().copied().map(number)), expect.map(number), "{asked:?} {of:?}");
         }
     }

@@ -248,13 +248,14 @@ fn join(whole: &mut Value, page: &mut Value, list: &str) {
     }
 }
 
-/// Returns `true` if this host has an agent and no controller.
-fn is_node(controller: &Path) -> bool {
-    controller.with_file_name("agent.sock").exists() && !Path::new(CONTROLLER).exists()
+/// Returns `true` if this host has an agent and no controller, as far as files show: the agent's socket is beside
+/// `controller_socket`, and the controller has no configuration.
+fn is_node(controller_socket: &Path) -> bool {
+    controller_socket.with_file_name("agent.sock").exists() && !Path::new(CONTROLLER_CONFIG).exists()
 }
 
 /// The controller's configuration file. A host without this file counts as a host without a controller.
-const CONTROLLER: &str = "/etc/perilog/controller.toml";
+const CONTROLLER_CONFIG: &str = "/etc/perilog/controller.toml";
 
 #[cfg(test)]
 mod tests {
@@ -268,7 +269,7 @@ mod tests {
         let path = dir.path().join("controller.sock");
         assert!(!is_node(&path));
         std::fs::write(dir.path().join("agent.sock"), "").unwrap();
-        assert_eq!(is_node(&path), !Path::new(CONTROLLER).exists());
+        assert_eq!(is_node(&path), !Path::new(CONTROLLER_CONFIG).exists());
     }
 
     #[test]

@@ -142,7 +142,7 @@ impl Entry {
     }
 
     /// Returns the ranks and resources that the event names, as text; `?` if they are malformed.
-    fn part(&self) -> String {
+    fn part_text(&self) -> String {
         Part::deserialize(&self.context).map_or_else(|_| "?".to_owned(), |part| part.to_string())
     }
 
@@ -201,7 +201,7 @@ impl Entry {
             }
             "lease-expired" => {
                 let lease = field("lease").parse::<Span>().map_or_else(|_| field("lease"), |lease| lease.to_string());
-                (at(), "lost", format!("its service was silent for its lease of {lease}: {} lost", self.part()))
+                (at(), "lost", format!("its service was silent for its lease of {lease}: {} lost", self.part_text()))
             }
             "cancel" => {
                 let why = Some(field("why")).filter(|why| !why.is_empty()).map(|why| format!(": {why}"));
@@ -221,13 +221,13 @@ impl Entry {
                 );
                 (at(), "resolving", what)
             }
-            "job-finish" | "job-hand-over" => (at(), "", format!("the job dropped its hold on {}", self.part())),
+            "job-finish" | "job-hand-over" => (at(), "", format!("the job dropped its hold on {}", self.part_text())),
             "shrink" => (at(), "", format!("dropped from the job, which goes on with {}", field("left_hosts"))),
             "release" => {
                 let last = self.context.get("final").is_some_and(|last| last == true);
-                (at(), "ok", format!("released: {}{}", self.part(), if last { "; this was the last" } else { "" }))
+                (at(), "ok", format!("released: {}{}", self.part_text(), if last { "; this was the last" } else { "" }))
             }
-            "closed" => (at(), "", format!("released without a notice: {}", self.part())),
+            "closed" => (at(), "", format!("released without a notice: {}", self.part_text())),
             "drain" => (at(), "failed", format!("drained: {}", field("reason"))),
             "exception" => {
                 let checks = self.context.get("checks").map(checks).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! perilog-controller, beside the resource manager's rank 0: it fans actions out to agents, collects the outcomes, and
 //! notifies the resource manager.
 //!
-//! | room | is | is not |
+//! | module | is | is not |
 //! |---|---|---|
 //! | [`config`], [`arguments`] | a site's settings | decisions about jobs |
 //! | [`store`] | durable records | their meaning |

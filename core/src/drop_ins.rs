@@ -9,12 +9,14 @@
 //! | `perilog-task-.service.d/zzz-site.conf` | the site's wish for tasks: in force and shown |
 //! | `service.d/zzz-site.conf`, `perilog-.service.d/...` | meant for other services |
 
-/// File name of the package's drop-in, which fixes what a task's unit must be.
+/// File name of the package's drop-in, which fixes what a task's unit must be. The package's other drop-in,
+/// `shutdown.conf`, overrides nothing.
 pub const PIN: &str = "zz-perilog.conf";
-/// Beginning of the directories whose drop-ins are meant for tasks.
+/// Beginning of the names of directories whose drop-ins are meant for tasks, such as `perilog-task-.service.d` for all
+/// tasks and `perilog-task-prolog-.service.d` for those of one action.
 const OF_TASKS: &str = "perilog-task-";
 
-/// The drop-ins that may override the package's.
+/// The drop-ins that may override the package's drop-in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overriding {
     /// Paths of drop-ins for tasks.

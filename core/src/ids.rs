@@ -408,7 +408,8 @@ impl Epoch {
     }
 
     /// Returns the highest reported number that a take-over goes above, by the controller's clock (ms since 1970). It
-    /// is a day below what agents accept, so an agent's clock may be a day behind the controller's.
+    /// is a day below what agents accept, so the clock of an agent may be a day behind that of the
+    /// controller.
     pub const fn highest_reachable(wall_ms: u64) -> u64 {
         since_1970(wall_ms) + DAY
     }

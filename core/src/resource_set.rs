@@ -99,10 +99,10 @@ impl ResourceSet {
     ///
     /// # Errors
     ///
-    /// [`InvalidR`]: no JSON; a version other than 1; a key that is missing or has another form than in RFC 20; ranks
-    /// and hosts that do not match one for one; a property of a rank that R does not have; more hosts than one
-    /// [`HostList`] holds; more than 64 kinds or 1,024 id ranges of resources on a rank; too many entries of R_lite
-    /// that name ranks of other entries.
+    /// [`InvalidR`]: no JSON, or a text behind it; a version other than 1; a key that is missing or has another form
+    /// than in RFC 20; ranks and hosts that do not match one for one; a property of a rank that R does not have; more
+    /// hosts than one [`HostList`] holds; more than 64 kinds or 1,024 id ranges of resources on a rank; too many
+    /// entries of R_lite that name ranks of other entries.
     pub fn from_json(text: &str) -> Result<Self, InvalidR> {
         let mut json = serde_json::Deserializer::from_str(text);
         let r = form::read(&mut json)?;
@@ -160,7 +160,9 @@ impl ResourceSet {
     /// slots only if both sets have the same.
     ///
     /// # Errors
-    /// [`InvalidR`]: a rank is on two hosts, a rank has too many kinds of resource, or two schedulers wrote the parts.
+    /// [`InvalidR`]: a rank is on two hosts; the union has more hosts than a [`HostList`] holds, or too many kinds or
+    /// id ranges of resources on a rank; too many ranks of `other` are in `self` too; or the two keys `scheduling`
+    /// differ.
     pub fn union(&self, other: &Self) -> Result<Self, InvalidR> {
         let mut by_rank: BTreeMap<u32, &str> = self.ranks.iter().zip(self.hosts.iter()).collect();
         for (rank, host) in other.ranks.iter().zip(other.hosts.iter()) {

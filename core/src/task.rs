@@ -34,7 +34,8 @@ pub const NO_TASK: u8 = 66;
 /// The exit status of a runner that came after the not-after, or found the task claimed already, and ran nothing
 /// (EX_TEMPFAIL of sysexits.h).
 pub const NOT_OURS: u8 = 75;
-/// The exit status of a runner that failed to write the claim, and ran nothing.
+/// The exit status of a runner that failed to write the claim, or the file `room` that reserves space for its last
+/// records, and ran nothing (EX_CANTCREAT of sysexits.h).
 pub const NO_CLAIM: u8 = 73;
 /// All exit statuses that say that the runner ran no script. A runner that has the claim never exits with these.
 pub const RAN_NOTHING: [u8; 3] = [NO_TASK, NOT_OURS, NO_CLAIM];
@@ -105,8 +106,8 @@ pub struct Intent {
 }
 
 impl Intent {
-    /// Returns the limit of the whole task in milliseconds: the smaller of the Start's and the plan's. `None`: no
-    /// limit.
+    /// Returns the limit of the whole task in milliseconds: the smaller one of the limits in the Start and in the
+    /// plan. `None`: no limit.
     pub fn limit_ms(&self) -> Option<u64> {
         self.start.timeout_ms.into_iter().chain(self.plan.timeout_ms).min()
     }
@@ -137,8 +138,8 @@ impl Intent {
 pub struct Hook {
     /// The program that the agent runs for the task if the hook or the resource manager's daemon has died. The hook can
     /// then no longer pass on the task's end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub orphaned: Option<String>,
+    #[serde(rename = "orphaned", default, skip_serializing_if = "Option::is_none")]
+    pub orphan_program: Option<String>,
     /// The time at which the resource manager began this job, as text. It distinguishes two jobs with the same number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,

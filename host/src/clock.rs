@@ -58,7 +58,7 @@ fn realtime() -> Timespec {
 }
 
 /// Reads the clock and adds the seconds that the file `clock` in the directory of the fault points contains. So a test
-/// can move one node's clock, although all its nodes share the kernel's.
+/// can move one node's clock, although all its nodes share the clock of the kernel.
 #[cfg(feature = "fault-points")]
 fn realtime() -> Timespec {
     let mut t = clock_gettime(ClockId::Realtime);

@@ -72,7 +72,7 @@ static FILTER: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
 /// Checks that a level has the form that [`init`] takes.
 ///
 /// # Errors
-/// [`JournalError::Level`]: it has not.
+/// [`JournalError::Level`]: the level has another form.
 pub fn check_level(level: &str) -> Result<(), JournalError> {
     targets(level).map(drop)
 }

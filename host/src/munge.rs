@@ -62,7 +62,8 @@ impl MungeError {
 /// credential once.
 ///
 /// # Errors
-/// [`MungeError`]: mostly, munged does not run on this host.
+/// [`MungeError`]: `program` cannot be run, does not end within [`LIMIT`], or prints too much or no credential; or it
+/// fails, normally because munged does not run on this host.
 pub async fn encode(program: &Path, payload: &str) -> Result<String, MungeError> {
     let output = well(program, ask(program, &[], payload.as_bytes(), LIMIT).await?)?;
     let text = String::from_utf8_lossy(&output);
@@ -78,7 +79,8 @@ pub async fn encode(program: &Path, payload: &str) -> Result<String, MungeError>
 /// decoded it before.
 ///
 /// # Errors
-/// [`MungeError`], with munge's own words.
+/// [`MungeError`]: `credential` has not the form of one; `program` cannot be run, does not end within [`LIMIT`], or
+/// prints what cannot be read; or it refuses the credential, with munge's own words.
 pub async fn decode(program: &Path, credential: &str) -> Result<Decoded, MungeError> {
     if !is_credential(credential) {
         return Err(MungeError::NoCredential);

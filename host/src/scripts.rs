@@ -63,7 +63,8 @@ pub enum Wrong {
 /// only root can add files to such a directory.
 ///
 /// # Errors
-/// [`Wrong`]: the directory cannot be read, or other users than root can write it or a parent.
+/// [`Wrong`]: the path is relative; or the directory is missing or cannot be read; or other users than root can write
+/// it or a parent.
 pub fn directory(directory: &Path) -> Result<Vec<Entry>, Wrong> {
     trust::check(directory)?;
     let trusted = |entry| match entry {

@@ -57,7 +57,8 @@ impl fmt::Display for Writer {
 /// Checks the absolute path `path` and every directory and symbolic link on the way.
 ///
 /// # Errors
-/// [`Untrusted`]: the first element that other users can write, or that is missing.
+/// [`Untrusted`]: `path` is relative, or has too many symbolic links; or the first element that other users can write,
+/// that is missing, or that cannot be examined.
 pub fn check(path: &Path) -> Result<(), Untrusted> {
     if !path.is_absolute() {
         return Err(Untrusted::Relative { path: path.to_owned() });

@@ -1,7 +1,7 @@
 //! Manual pages and shell completions, from the same sources as `--help` and the configuration's examples. Text that
 //! only a person can write (examples, files, advice) is in `text/`, one file for each page.
 //!
-//! | room | makes |
+//! | module | makes |
 //! |---|---|
 //! | [`cli`] | perilog(1) and a page for each verb, of the command line |
 //! | [`completions`] | names of jobs, nodes and actions in the completions of shells |

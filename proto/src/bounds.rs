@@ -1,4 +1,4 @@
-//! Bounds on the parts of a frame. Together the bounds keep every message under [`crate::MAX_FRAME`]; tests build the
+//! Bounds on the parts of a frame. Together the bounds keep every message under [`crate::MAX_MESSAGE`]; tests build the
 //! largest message of each kind.
 
 use std::collections::BTreeMap;
@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use perilog_core::environment::MAX_BYTES as MAX_ENV_BYTES;
 use perilog_core::{HostList, IdSet};
 
-use crate::frame::MAX_FRAME;
+use crate::frame::MAX_MESSAGE;
 
 /// Maximum size in bytes of the texts of an action's ranks (RFC 22) and hosts (RFC 29, folded), together. The rest of a
 /// frame holds the largest environment that perilog admits (its bytes, and at most twelve more for each variable), and
 /// 8 KiB of ids. For scale: 65,536 hosts without a pattern in their names, at eight bytes each, take 576 KiB; every
 /// second rank of 131,072 takes 394 KiB.
-pub const MAX_LAYOUT_TEXT: usize = MAX_FRAME - (MAX_ENV_BYTES + 12 * MAX_ENV + 8 * 1024);
+pub const MAX_LAYOUT_TEXT: usize = MAX_MESSAGE - (MAX_ENV_BYTES + 12 * MAX_ENV + 8 * 1024);
 /// Maximum number of variables of a Start; together they have at most [`perilog_core::environment::MAX_BYTES`].
 pub const MAX_ENV: usize = 4096;
 /// Maximum size in bytes of one part of an answer. The agent sends a longer answer in several parts.

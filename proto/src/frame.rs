@@ -7,7 +7,7 @@ use prost::Message;
 use crate::error::{At, DecodeError, Fault};
 
 /// Maximum size of a frame in bytes.
-pub const MAX_FRAME: usize = 1024 * 1024;
+pub const MAX_MESSAGE: usize = 1024 * 1024;
 
 /// Maximum number of fields in a record (a protobuf message, whole or nested) that has a list. An empty list element
 /// takes two bytes on the wire and some hundred in memory: this bound keeps a hostile peer from filling the memory with
@@ -28,7 +28,7 @@ pub(crate) fn seal(number: u16, body: &impl Message) -> Bytes {
     let mut frame = BytesMut::with_capacity(2 + body.encoded_len());
     frame.put_u16(number);
     body.encode_raw(&mut frame);
-    debug_assert!(frame.len() <= MAX_FRAME, "message {number} of {} bytes", frame.len());
+    debug_assert!(frame.len() <= MAX_MESSAGE, "message {number} of {} bytes", frame.len());
     frame.freeze()
 }
 
@@ -40,8 +40,8 @@ pub(crate) fn open<T>(
     read: impl Fn(u16, &[u8]) -> Result<T, Fault>,
 ) -> Result<Decoded<T>, DecodeError> {
     let error = |why: String| DecodeError { message: "frame", field: String::new(), why };
-    if frame.len() > MAX_FRAME {
-        return Err(error(format!("{} bytes, at most {MAX_FRAME} are taken", frame.len())));
+    if frame.len() > MAX_MESSAGE {
+        return Err(error(format!("{} bytes, at most {MAX_MESSAGE} are taken", frame.len())));
     }
     let Some((number, body)) = frame.split_first_chunk::<2>() else {
         return Err(error(format!("{} bytes, at least 2 are needed", frame.len())));

@@ -5,7 +5,7 @@ use perilog_core::message::FromAgent;
 
 use crate::bounds::{MAX_ANSWER, TEXT, clip};
 use crate::error::{At, DecodeError, Fault, need};
-use crate::frame::{Decoded, MAX_FRAME, nested, open, record, seal};
+use crate::frame::{Decoded, MAX_MESSAGE, nested, open, record, seal};
 use crate::wire::{Ended, Epoch, Hello, Phase, Task};
 
 const HELLO: u16 = 1;
@@ -103,11 +103,11 @@ struct Unsupported {
     message: u32,
 }
 
-/// Encodes a message as a frame of at most [`crate::MAX_FRAME`] bytes, if a page of Hello has at most
+/// Encodes a message as a frame of at most [`crate::MAX_MESSAGE`] bytes, if a page of Hello has at most
 /// [`crate::MAX_PAGE`] tasks.
 pub fn encode_from_agent(message: &FromAgent) -> Bytes {
     match message {
-        FromAgent::Hello(hello) => seal(HELLO, &Hello::of(hello, MAX_FRAME - ASIDE)),
+        FromAgent::Hello(hello) => seal(HELLO, &Hello::of(hello, MAX_MESSAGE - ASIDE)),
         FromAgent::EpochRefused { seen } => seal(EPOCH_REFUSED, &EpochRefused { seen: Some(Epoch::of(*seen)) }),
         FromAgent::Accepted { task, limit_ms } => {
             seal(ACCEPTED, &Accepted { task: Some(Task::of(*task)), limit_ms: *limit_ms })
@@ -120,11 +120,11 @@ pub fn encode_from_agent(message: &FromAgent) -> Bytes {
             seal(MILESTONE, &Milestone { task: Some(Task::of(*task)), name: clip(name, TEXT) })
         }
         FromAgent::Finished { task, ended } => {
-            let ended = prost::Message::encode_to_vec(&Ended::of(ended, MAX_FRAME - ASIDE));
+            let ended = prost::Message::encode_to_vec(&Ended::of(ended, MAX_MESSAGE - ASIDE));
             seal(FINISHED, &Finished { task: Some(Task::of(*task)), ended })
         }
         FromAgent::ExpectsBoot { task, within_ms, ended } => {
-            let ended = prost::Message::encode_to_vec(&Ended::of(ended, MAX_FRAME - ASIDE));
+            let ended = prost::Message::encode_to_vec(&Ended::of(ended, MAX_MESSAGE - ASIDE));
             seal(EXPECTS_BOOT, &ExpectsBoot { task: Some(Task::of(*task)), within_ms: *within_ms, ended })
         }
         FromAgent::Probed { nonce } => seal(PROBED, &Probed { nonce: *nonce }),

@@ -2,7 +2,7 @@
 //! in `src/wire/` are the reference of the protocol.
 //!
 //! # Frames
-//! A connection carries frames: four bytes of length (big endian), then at most [`MAX_FRAME`] bytes
+//! A connection carries frames: four bytes of length (big endian), then at most [`MAX_MESSAGE`] bytes
 //! (`perilog_host::link` handles the length). The first frame in each direction is the [`Preamble`]; each side sends
 //! its own at once and waits for the other. The form of every later frame:
 //!
@@ -43,7 +43,7 @@
 //! whatever its brackets expand to. Any bytes give a message or an error, never a panic.
 //!
 //! # What fits
-//! Every encoder produces at most [`MAX_FRAME`] bytes, because these parts are cut: texts for people to 4 KiB, output
+//! Every encoder produces at most [`MAX_MESSAGE`] bytes, because these parts are cut: texts for people to 4 KiB, output
 //! and forensics to 64 KiB ([`perilog_core::judge::MAX_TAILS`]), lists of an end to 256 entries
 //! ([`perilog_core::judge::MAX_LISTED`]), a part of an answer to [`MAX_ANSWER`], tasks of Forget to [`MAX_FORGET`].
 //!
@@ -64,7 +64,7 @@ mod wire;
 pub use bounds::{MAX_ANSWER, MAX_ENV, MAX_FORGET, MAX_LAYOUT_TEXT, MAX_PAGE, TooLarge, check_start};
 pub use error::DecodeError;
 pub use fan::StartFan;
-pub use frame::{Decoded, MAX_FIELDS, MAX_FRAME};
+pub use frame::{Decoded, MAX_FIELDS, MAX_MESSAGE};
 pub use from_agent::{decode_from_agent, encode_from_agent};
 pub use preamble::{Agreed, HIGHEST, LOWEST, Mismatch, Preamble, negotiate};
 pub use to_agent::{decode_to_agent, encode_to_agent};

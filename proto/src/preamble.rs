@@ -1,8 +1,11 @@
-//! The first frame of each side, with the same form in all versions: the peer's program and its versions.
+//! The first frame of each side, with the same form in all versions: the protocol versions that the side speaks, and
+//! the release of its program.
 //!
 //! ```text
 //!   "perilog\0" | lowest version u16 | highest version u16 | release, UTF-8, at most 64 bytes
 //! ```
+//! The versions are big endian. A reader takes at most 64 bytes of the release, up to a NUL, and ignores what follows:
+//! a later version may add fields behind a NUL.
 
 use bytes::{BufMut, Bytes, BytesMut};
 

@@ -109,7 +109,7 @@ struct Unsupported {
     message: u32,
 }
 
-/// Encodes a message as a frame of at most [`crate::MAX_FRAME`] bytes.
+/// Encodes a message as a frame of at most [`crate::MAX_MESSAGE`] bytes.
 pub fn encode_to_agent(message: &ToAgent) -> Bytes {
     let of_task = |task| OfTask { task: Some(Task::of(task)) };
     match message {

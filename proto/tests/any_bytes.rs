@@ -105,7 +105,7 @@ fn what_a_later_version_adds_is_unknown_and_no_error() {
 fn errors_name_message_and_field() {
     let reported = |frame: &[u8]| decode_to_agent(frame).unwrap_err().to_string();
     assert_eq!(reported(&[]), "malformed frame: 0 bytes, at least 2 are needed");
-    assert_eq!(reported(&vec![0; MAX_FRAME + 1]), "malformed frame: 1048577 bytes, at most 1048576 are taken");
+    assert_eq!(reported(&vec![0; MAX_MESSAGE + 1]), "malformed frame: 1048577 bytes, at most 1048576 are taken");
     assert_eq!(reported(&[0, 7]), "malformed Ack: task: missing");
     assert_eq!(reported(&[0, 7, 0x0a, 3, 0x0a, 1, 9]), "malformed Ack: task.action: 1 bytes, a UUID has 16");
     let ok = encode_to_agent(&ToAgent::Start(common::samples::start()));
@@ -161,7 +161,7 @@ fn the_largest_start_fits_and_what_is_larger_is_named_before() {
     start.env = (0..4096).map(|i| (format!("V{i:04}"), "x".repeat(11))).collect();
     assert_eq!(check_start(&start.ranks, &start.hosts, &start.env), Ok(()));
     let frame = encode_to_agent(&ToAgent::Start(start.clone()));
-    assert!(frame.len() > MAX_FRAME / 2 && frame.len() <= MAX_FRAME, "{}", frame.len());
+    assert!(frame.len() > MAX_MESSAGE / 2 && frame.len() <= MAX_MESSAGE, "{}", frame.len());
     assert_eq!(decode_to_agent(&frame), Ok(Decoded::Known(ToAgent::Start(start.clone()))));
 
     let reported = |start: &perilog_core::task::Start| {
@@ -170,7 +170,7 @@ fn the_largest_start_fits_and_what_is_larger_is_named_before() {
     // No script runs without its ranks and hosts: the node refuses, and says why.
     let refused = |start: &perilog_core::task::Start| {
         let frame = encode_to_agent(&ToAgent::Start(start.clone()));
-        assert!(frame.len() <= MAX_FRAME);
+        assert!(frame.len() <= MAX_MESSAGE);
         let Ok(Decoded::Known(ToAgent::Start(cut))) = decode_to_agent(&frame) else { panic!() };
         perilog_core::environment::admit(&cut.env, &[]).unwrap_err()
     };
@@ -190,7 +190,7 @@ fn the_largest_start_fits_and_what_is_larger_is_named_before() {
         refused(&huge)
     );
     let mut huge = start.clone();
-    huge.env.insert("LARGE".to_owned(), "x".repeat(2 * MAX_FRAME));
+    huge.env.insert("LARGE".to_owned(), "x".repeat(2 * MAX_MESSAGE));
     assert!(reported(&huge).contains("bytes of environment"));
     let Ok(Decoded::Known(ToAgent::Start(cut))) = decode_to_agent(&encode_to_agent(&ToAgent::Start(huge))) else {
         panic!()
@@ -217,7 +217,7 @@ fn the_largest_machine_that_is_planned_for_fits() {
         assert_eq!(check_start(&ranks, &hosts, &start.env), Ok(()));
         let whole = ToAgent::Start(perilog_core::task::Start { ranks, hosts, ..start.clone() });
         let frame = encode_to_agent(&whole);
-        assert!(frame.len() <= MAX_FRAME, "{}", frame.len());
+        assert!(frame.len() <= MAX_MESSAGE, "{}", frame.len());
         assert_eq!(decode_to_agent(&frame), Ok(Decoded::Known(whole)));
     }
 }
@@ -235,7 +235,7 @@ fn the_largest_end_fits_and_says_what_it_lost() {
     ended.tails = vec![Tail { script: long.clone(), text: "x".repeat(4096) }; many];
     (ended.forensics, ended.note, ended.user_message) = (Some(long.clone()), Some(long.clone()), Some(long));
     let frame = encode_from_agent(&FromAgent::Finished { task: common::samples::task(), ended: Box::new(ended) });
-    assert!(frame.len() <= MAX_FRAME, "{}", frame.len());
+    assert!(frame.len() <= MAX_MESSAGE, "{}", frame.len());
     let Ok(Decoded::Known(FromAgent::Finished { ended, .. })) = decode_from_agent(&frame) else { panic!() };
     assert_eq!((ended.steps.len(), ended.tails.len()), (256, 256));
     assert_eq!(ended.tails.iter().map(|t| t.text.len()).sum::<usize>(), 64 * 1024);
@@ -256,7 +256,7 @@ fn the_largest_page_of_hello_fits_and_keeps_every_task() {
         HeldState::Tombstone { outcome: Outcome::Refused { why: long }, past_ms: u64::MAX, reboot: Reboot::None };
     hello.tasks.iter_mut().skip(MAX_PAGE / 2).for_each(|held| held.state = tombstone.clone());
     let frame = encode_from_agent(&FromAgent::Hello(hello.clone()));
-    assert!(frame.len() <= MAX_FRAME, "{}", frame.len());
+    assert!(frame.len() <= MAX_MESSAGE, "{}", frame.len());
     let Ok(Decoded::Known(FromAgent::Hello(read))) = decode_from_agent(&frame) else { panic!() };
     assert_eq!(read.tasks.len(), MAX_PAGE);
     assert!(read.tasks.iter().zip(&hello.tasks).all(|(a, b)| a.task == b.task && a.job == b.job));
@@ -265,11 +265,11 @@ fn the_largest_page_of_hello_fits_and_keeps_every_task() {
 #[test]
 fn other_large_messages_fit() {
     let task = common::samples::task();
-    assert!(encode_to_agent(&ToAgent::Forget { tasks: vec![task; 100_000] }).len() <= MAX_FRAME);
-    assert!(encode_to_agent(&ToAgent::TurnedAway { why: "x".repeat(MAX_FRAME) }).len() <= MAX_FRAME);
+    assert!(encode_to_agent(&ToAgent::Forget { tasks: vec![task; 100_000] }).len() <= MAX_MESSAGE);
+    assert!(encode_to_agent(&ToAgent::TurnedAway { why: "x".repeat(MAX_MESSAGE) }).len() <= MAX_MESSAGE);
     assert!(
-        encode_from_agent(&FromAgent::Answer { question: 1, text: "x".repeat(MAX_FRAME), last: false }).len()
-            <= MAX_FRAME
+        encode_from_agent(&FromAgent::Answer { question: 1, text: "x".repeat(MAX_MESSAGE), last: false }).len()
+            <= MAX_MESSAGE
     );
     let whole = ToAgent::Forget { tasks: vec![task; MAX_FORGET] };
     assert_eq!(decode_to_agent(&encode_to_agent(&whole)), Ok(Decoded::Known(whole)));

@@ -314,7 +314,7 @@ fn has_socket(host: &Node) -> bool {
     matches!(host.leader(), Ok(leader) if Path::new(&format!("/proc/{leader}/root{SOCKET}")).exists())
 }
 
-/// Makes a node's agent see the node's own boot id instead of the machine's.
+/// Makes a node's agent see the node's own boot id instead of that of the machine.
 pub(crate) fn own_boot_id(node: &Node) -> Result<()> {
     node.write_file("/etc/systemd/system/perilog-agent.service.d/boot-id.conf", OWN_BOOT_ID)
 }

@@ -10,7 +10,9 @@ mod defects;
 mod files;
 mod identifiers;
 mod imports;
+mod links;
 mod lookups;
+mod paths;
 mod places;
 mod proofs;
 mod purity;
@@ -56,6 +58,7 @@ pub(crate) fn check() -> Result<()> {
     let mut rules = rules::Named::default();
     let mut rooms = rooms::Rooms::default();
     let mut imports = imports::Imports::default();
+    let mut links = links::Links::default();
     let mut sources = 0;
     for package in &packages {
         let manifest = package.directory.join("Cargo.toml");
@@ -70,6 +73,7 @@ pub(crate) fn check() -> Result<()> {
             columns::check(&name, &text, &mut findings);
             rooms.read(&name, &text);
             imports.read(&name, &text);
+            links.read(&name, &text);
             files::check(&name, &text, package.mains.contains(&path), &mut findings);
             lookups::check(&name, &text, &mut findings);
             unsafety::check(&package.name, &name, &text, &mut findings);
@@ -86,6 +90,7 @@ pub(crate) fn check() -> Result<()> {
     defects.check(&mut findings);
     rooms.check(&mut findings);
     imports.check(&mut findings);
+    links.check(&mut findings);
     let page = |name: &'static str| std::fs::read_to_string(cargo::root().join(name)).context(name);
     tests.check(&page(requests::PAGE)?, &mut findings);
     modules.check(&page(proofs::PAGE)?, &mut findings);
@@ -93,6 +98,7 @@ pub(crate) fn check() -> Result<()> {
     security::check(&page(security::PAGE)?, &tests, &mut findings);
     book::Book::read(&cargo::root())?.check(&cargo::root(), &mut findings);
     api::check(&cargo::root(), &mut findings)?;
+    paths::check(&cargo::root(), &mut findings)?;
     places::check(&cargo::root(), &mut findings)?;
     words::check_all(&mut findings)?;
     identifiers::check_all(&mut findings)?;

@@ -1,4 +1,4 @@
-//! Usage of `cargo xtask`, and the error of a wrong command line, whose status differs from a failure's.
+//! Usage of `cargo xtask`, and the error of a wrong command line, whose status differs from that of a failure.
 
 use std::error::Error;
 use std::fmt;

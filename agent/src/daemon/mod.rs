@@ -41,7 +41,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::link::{Controllers, LinkEvent, Session, Window};
-use crate::local::{Agent, Asked, Callers};
+use crate::local::{Agent, Callers, LocalRequest};
 use crate::logs::Logs;
 use crate::spool::{Spool, Watcher};
 use crate::systemd::{BusEvent, Emptiness};
@@ -75,7 +75,7 @@ struct Events {
     signals: signals::Signals,
     bus: mpsc::Receiver<BusEvent>,
     link: mpsc::Receiver<LinkEvent>,
-    asked: mpsc::Receiver<Asked>,
+    requests: mpsc::Receiver<LocalRequest>,
     answers: mpsc::Receiver<calls::Answer>,
     reads: mpsc::Receiver<reload::Found>,
     /// The tokio tasks that keep the connection to the bus, dial the controllers, and serve the local socket. Normally
@@ -142,7 +142,7 @@ impl Daemon {
                 Some(answer) = events.answers.recv() => self.on_answer(answer),
                 stems = self.wakeups.next() => self.on_wakeups(&stems),
                 Some(event) = events.link.recv() => self.on_link(event),
-                Some(asked) = events.asked.recv() => self.on_asked(asked),
+                Some(request) = events.requests.recv() => self.on_local_request(request),
                 () = sleep(wake) => {
                     self.wake_ms = None;
                     self.inputs.push_back(Input::Tick);
@@ -205,9 +205,9 @@ impl Daemon {
         }
     }
 
-    fn on_asked(&mut self, asked: Asked) {
+    fn on_local_request(&mut self, request: LocalRequest) {
         let task_index = &self.task_index;
-        let input = self.callers.asked(asked, |stem| task_index.task(stem));
+        let input = self.callers.input_of(request, |stem| task_index.task(stem));
         self.inputs.extend(input);
     }
 }

@@ -93,7 +93,7 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     };
     let (boot, first) = first;
 
-    let (ask, asked) = mpsc::channel(EVENTS);
+    let (ask, requests) = mpsc::channel(EVENTS);
     let (answers_to, answers) = mpsc::channel(ANSWERS);
     let (reads_to, reads) = mpsc::channel(EVENTS);
     let (link_events, link) = mpsc::channel(EVENTS);
@@ -143,7 +143,7 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     crew.spawn(link::dial(controllers, link_events, window, version));
     notify::ready(&daemon.machine.status_line());
     tracing::info!("ready: {}", daemon.machine.status_line());
-    daemon.serve(Events { signals, bus, link, asked, answers, reads, crew }).await
+    daemon.serve(Events { signals, bus, link, requests, answers, reads, crew }).await
 }
 
 /// Returns the settings with which the agent dials its controllers and obtains its certificate.

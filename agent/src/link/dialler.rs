@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use super::LinkEvent;
 use super::enroll::{self, Enroll, EnrollError};
-use super::session::{self, Agreed, SessionError};
+use super::session::{self, AgreedLink, SessionError};
 use super::window::Window;
 
 /// Time in which a controller has to answer before the next one is dialled too. One that runs answers within some
@@ -148,7 +148,7 @@ struct Round {
 impl Round {
     /// Dials the controllers one after the other, [`STAGGER`] apart or as soon as the one before has failed. Returns
     /// the first that answers, with its address; the other dials end then. `None`: none answers.
-    async fn first_answer(&self, addresses: &[String], logged: &mut Logged) -> Option<(String, Agreed)> {
+    async fn first_answer(&self, addresses: &[String], logged: &mut Logged) -> Option<(String, AgreedLink)> {
         let mut dials = JoinSet::new();
         let mut next = addresses.iter();
         loop {
@@ -169,7 +169,7 @@ impl Round {
         }
     }
 
-    async fn dial(&self, address: &str) -> Result<Agreed, DialError> {
+    async fn dial(&self, address: &str) -> Result<AgreedLink, DialError> {
         let mut dial = match &self.tls {
             Some(tls) => Dial::tls(address, tls.clone()),
             None => Dial::plain(address),

@@ -149,7 +149,8 @@ async fn by_munge(way: &Way<'_>, program: &Path) -> Result<String, EnrollError> 
 /// Asks each controller in turn, until one issues a certificate that is good. An error on this node ends the turn.
 ///
 /// # Errors
-/// The error of the first controller that answered. If none answered: the error of the last controller.
+/// The error on this node, if there was one. Otherwise the error of the first controller that answered; if none
+/// answered, the error of the last controller; without controllers, [`EnrollError::Nobody`].
 async fn ask_in_turn<'a, A>(addresses: &'a [String], ask: impl Fn(&'a str) -> A) -> Result<String, EnrollError>
 where
     A: Future<Output = Result<String, EnrollError>>,

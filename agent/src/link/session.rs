@@ -14,14 +14,15 @@ use super::LinkEvent;
 /// tombstones in parts of some hundred), and a handful of messages for each of at most 400 tasks. Only a controller
 /// that reads nothing fills the queue; the session then ends, and the next session repeats all messages.
 const OUTBOX: usize = 4096;
-/// Limit for the preambles. A silent peer is no controller.
+/// Limit for both preambles together: sending this agent's, and receiving the peer's. A peer that is silent for longer
+/// is no controller.
 const PREAMBLE_LIMIT: Duration = Duration::from_secs(20);
 /// Limit for sending the last messages of a finished session, and again for closing its connection. A peer that reads
 /// needs milliseconds.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 
 // Neither crate knows the other.
-const _: () = assert!(perilog_proto::MAX_FRAME <= perilog_host::link::MAX_FRAME, "a message fits a frame");
+const _: () = assert!(perilog_proto::MAX_MESSAGE <= perilog_host::link::MAX_FRAME, "a message fits a frame");
 
 /// The queue of messages to the controller. An answer to an operator's question waits for room in the queue; the
 /// agent's event loop never waits.
@@ -51,27 +52,31 @@ pub(super) enum SessionError {
 
 /// A link on which both sides have agreed on a version.
 #[derive(Debug)]
-pub(super) struct Agreed {
+pub(super) struct AgreedLink {
     link: Link,
     /// The controller's release.
     release: String,
 }
 
 /// Exchanges preambles. `release`: this agent's release.
-pub(super) async fn agree(mut link: Link, release: &str) -> Result<Agreed, SessionError> {
+pub(super) async fn agree(mut link: Link, release: &str) -> Result<AgreedLink, SessionError> {
     let preambles = async {
         link.writer.send(Preamble::ours(release).encode()).await?;
         let frame = link.reader.next().await?.ok_or(SessionError::Closed)?;
         Ok::<_, SessionError>(negotiate(&frame)?)
     };
     let agreed = tokio::time::timeout(PREAMBLE_LIMIT, preambles).await.map_err(|_| SessionError::Silent)??;
-    Ok(Agreed { link, release: agreed.release })
+    Ok(AgreedLink { link, release: agreed.release })
 }
 
 /// Runs a session to its end. Sends `Up` into `events`, and `Down` when the session ends. `counter` is the number of
 /// the session.
-pub(super) async fn run(agreed: Agreed, events: &mpsc::Sender<LinkEvent>, counter: u64) -> Result<(), SessionError> {
-    let Agreed { link: Link { peer, mut reader, mut writer, .. }, release } = agreed;
+pub(super) async fn run(
+    agreed: AgreedLink,
+    events: &mpsc::Sender<LinkEvent>,
+    counter: u64,
+) -> Result<(), SessionError> {
+    let AgreedLink { link: Link { peer, mut reader, mut writer, .. }, release } = agreed;
     let (outbox, queue) = mpsc::channel(OUTBOX);
     let (hold, dropped) = oneshot::channel();
     let session = Session { outbox: outbox.clone(), _hold: hold };

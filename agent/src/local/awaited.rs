@@ -39,19 +39,20 @@ impl Parameters {
     }
 }
 
-/// A task of the requested job that the controller started.
+/// A task on this host that the controller started, of the job that the caller of `Await` names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OfJob {
+pub struct JobTask {
     pub action: ActionName,
     pub attempt: Attempt,
     pub stem: String,
-    /// The outcome from the tombstone. `None`: the task lives, or the controller has not acknowledged the end.
+    /// The outcome from the tombstone. `None`: the task has no tombstone, because it lives, the controller has not
+    /// acknowledged its end, or the agent has not written the tombstone yet.
     pub outcome: Option<Outcome>,
 }
 
 /// Returns the JSON reply to a call of `Await`. `known` are the tasks of the job on this host that the controller
 /// started. The reply's key `over` is `true` if the controller has acknowledged the end of the awaited task.
-pub(super) fn reply(known: &[OfJob], parameters: &Parameters) -> Value {
+pub(super) fn reply(known: &[JobTask], parameters: &Parameters) -> Value {
     let newest = known.iter().map(|known| known.attempt).max();
     let of_newest = known.iter().filter(|known| Some(known.attempt) == newest && parameters.is_of(&known.action));
     // If two ranks are on one host, the rank that ends last counts.
@@ -68,7 +69,7 @@ mod tests {
 
     #[test]
     fn the_newest_attempt_decides() {
-        let known = |action: &str, attempt: u64, outcome: Option<Outcome>| OfJob {
+        let known = |action: &str, attempt: u64, outcome: Option<Outcome>| JobTask {
             action: ActionName::new(action).unwrap(),
             attempt: Attempt::from_number(attempt),
             stem: format!("{action}-{attempt}"),

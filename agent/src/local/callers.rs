@@ -44,7 +44,7 @@ pub struct NodeStatus {
 /// A request of a client of the local socket to the agent's event loop. The socket's bound on connections also bounds
 /// the number of requests.
 #[derive(Debug)]
-pub enum Asked {
+pub enum LocalRequest {
     Exec {
         exec: Box<Exec>,
         caller: oneshot::Sender<Caller>,
@@ -59,7 +59,7 @@ pub enum Asked {
     },
     /// The resource manager's daemon that waits for a hook's status has died: no caller learns how the hook's task
     /// ends.
-    Orphaned {
+    DaemonDied {
         stem: String,
         reply: oneshot::Sender<Result<(), String>>,
     },
@@ -84,26 +84,27 @@ pub struct Callers {
 }
 
 impl Callers {
-    /// Converts a request to the machine's input; `None` if the request was answered at once. `task_of` finds a task by
-    /// its stem.
-    pub fn asked(&mut self, asked: Asked, task_of: impl Fn(&str) -> Option<TaskId>) -> Option<Input> {
-        match asked {
-            Asked::Exec { exec, caller: number, follow } => {
+    /// Converts a request to the machine's input. `None` if there is nothing for the machine to do: a request names a
+    /// stem of no task, and its caller has the refusal; or a caller hung up that has its last reply already. `task_of`
+    /// finds a task by its stem.
+    pub fn input_of(&mut self, request: LocalRequest, task_of: impl Fn(&str) -> Option<TaskId>) -> Option<Input> {
+        match request {
+            LocalRequest::Exec { exec, caller: number, follow } => {
                 let caller = self.wait(Waiting::Exec(follow));
                 // If the caller has disconnected, its hangup follows.
                 let _ = number.send(caller);
                 Some(Input::Exec { caller, exec: *exec })
             }
-            Asked::Status { reply } => Some(Input::Status { caller: self.wait(Waiting::Status(reply)) }),
-            Asked::Cancel { stem, reply } => {
+            LocalRequest::Status { reply } => Some(Input::Status { caller: self.wait(Waiting::Status(reply)) }),
+            LocalRequest::Cancel { stem, reply } => {
                 let (caller, task) = self.about(task_of(&stem), &stem, reply)?;
                 Some(Input::CancelLocal { caller, task })
             }
-            Asked::Orphaned { stem, reply } => {
+            LocalRequest::DaemonDied { stem, reply } => {
                 let (caller, task) = self.about(task_of(&stem), &stem, reply)?;
                 Some(Input::DaemonDied { caller, task })
             }
-            Asked::Hangup { caller } => self.waiting.remove(&caller).map(|_| Input::Hangup { caller }),
+            LocalRequest::Hangup { caller } => self.waiting.remove(&caller).map(|_| Input::Hangup { caller }),
         }
     }
 
@@ -198,8 +199,8 @@ mod tests {
         let mut callers = Callers::default();
         let (follow, mut followed) = watch::channel(Followed::default());
         let (number, caller) = oneshot::channel();
-        let asked = Asked::Exec { exec: exec(), caller: number, follow };
-        assert!(matches!(callers.asked(asked, |_| None), Some(Input::Exec { caller: 1, .. })));
+        let asked = LocalRequest::Exec { exec: exec(), caller: number, follow };
+        assert!(matches!(callers.input_of(asked, |_| None), Some(Input::Exec { caller: 1, .. })));
         let caller = caller.await.unwrap();
         let task = testing::intent().start.task;
         callers.reply(caller, ExecReply::Attached { task, stem: String::new(), attached: false });
@@ -211,18 +212,18 @@ mod tests {
         assert_eq!((reported.attached, reported.milestone.as_deref()), (Some(false), Some("b")));
         assert!(matches!(reported.end, Some(End::Before(Outcome::Ok))));
         assert!(callers.waiting.is_empty(), "nothing is kept of a caller that got its end");
-        assert!(callers.asked(Asked::Hangup { caller }, |_| None).is_none(), "its leaving is no news");
+        assert!(callers.input_of(LocalRequest::Hangup { caller }, |_| None).is_none(), "its leaving is no news");
     }
 
     #[tokio::test]
     async fn a_cancel_of_nothing_is_answered_here() {
         let mut callers = Callers::default();
         let (reply, answer) = oneshot::channel();
-        assert!(callers.asked(Asked::Cancel { stem: "x".to_owned(), reply }, |_| None).is_none());
+        assert!(callers.input_of(LocalRequest::Cancel { stem: "x".to_owned(), reply }, |_| None).is_none());
         assert!(answer.await.unwrap().unwrap_err().contains("no task x"));
         let (reply, answer) = oneshot::channel();
         let task = testing::intent().start.task;
-        let input = callers.asked(Asked::Cancel { stem: "x".to_owned(), reply }, |_| Some(task));
+        let input = callers.input_of(LocalRequest::Cancel { stem: "x".to_owned(), reply }, |_| Some(task));
         let Some(Input::CancelLocal { caller, .. }) = input else { panic!("{input:?}") };
         callers.reply(caller, ExecReply::Refused("the controller's".to_owned()));
         assert_eq!(answer.await.unwrap(), Err("the controller's".to_owned()));

@@ -9,7 +9,7 @@ use perilog_core::outcome::Outcome;
 use perilog_core::task::{Hook, Plan, Run};
 use serde::Deserialize;
 
-use super::numbers::{self, Known, Turn};
+use super::numbers::{self, LocalTask, Turn};
 
 /// Parameters of the method `io.perilog.Agent.Exec`.
 #[derive(Debug, Deserialize)]
@@ -31,8 +31,8 @@ pub(super) struct Parameters {
     timeout: Option<Span>,
     #[serde(default)]
     directories: Option<Vec<String>>,
-    #[serde(default)]
-    orphaned: Option<String>,
+    #[serde(rename = "orphaned", default)]
+    orphan_program: Option<String>,
     #[serde(default)]
     instance: Option<String>,
     #[serde(default)]
@@ -54,7 +54,7 @@ impl Parameters {
     pub(super) fn exec(
         self,
         plan_of: impl Fn(&ActionName) -> Plan,
-        own: impl Fn(&JobId, Rank) -> Result<Vec<Known>, String>,
+        own: impl Fn(&JobId, Rank) -> Result<Vec<LocalTask>, String>,
     ) -> Result<Exec, String> {
         let rank = Rank(self.rank.unwrap_or(0));
         let attempt = match (self.attempt, self.turn) {
@@ -71,7 +71,7 @@ impl Parameters {
                 None => Some(Plan { run: Run::Directories(directories), ..plan_of(&self.action) }),
             },
         };
-        if let Some(relative) = self.orphaned.as_ref().filter(|program| !program.starts_with('/')) {
+        if let Some(relative) = self.orphan_program.as_ref().filter(|program| !program.starts_with('/')) {
             return Err(format!("program {relative:?} does not begin with `/`"));
         }
         if let Some(wrong) = self.note.as_ref().filter(|note| !note.starts_with('/') || !note.ends_with(".json")) {
@@ -89,7 +89,7 @@ impl Parameters {
             env: self.env.unwrap_or_default(),
             timeout_ms: self.timeout.and_then(Span::as_millis).filter(|millis| *millis > 0),
             plan,
-            hook: Hook { orphaned: self.orphaned, instance: self.instance, note: self.note },
+            hook: Hook { orphan_program: self.orphan_program, instance: self.instance, note: self.note },
             daemon_died: self.daemon_died.unwrap_or_default(),
         })
     }
@@ -139,7 +139,7 @@ mod tests {
     fn parameters() {
         let known = || {
             let action = ActionName::new("epilog").unwrap();
-            vec![Known { action, attempt: Attempt::from_number(7), over: true }]
+            vec![LocalTask { action, attempt: Attempt::from_number(7), over: true }]
         };
         let parse = |text: &str| {
             serde_json::from_str::<Parameters>(text)

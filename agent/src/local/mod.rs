@@ -14,10 +14,10 @@ mod shown;
 use perilog_host::varlink::WrongParameter;
 use serde_json::value::RawValue;
 
-pub use awaited::OfJob;
-pub use callers::{Asked, Callers, End, Followed, NodeStatus};
+pub use awaited::JobTask;
+pub use callers::{Callers, End, Followed, LocalRequest, NodeStatus};
 pub use exec::status;
-pub use numbers::Known;
+pub use numbers::LocalTask;
 pub use service::Agent;
 pub use shown::task;
 

@@ -13,7 +13,9 @@
 //!   both                                        the next: a requeue         the same: attach
 //! ```
 //! To *attach* is to wait for a task that exists, or to get its outcome, without running scripts. So a repeated call
-//! normally attaches, and the scripts of a requeued job run again.
+//! normally attaches, and the scripts of a requeued job run again. A job may have only one action that begins an
+//! attempt without a number: a second one, such as a `check` beside the prolog, gets the next attempt, as after a
+//! requeue.
 //!
 //! A caller may also number the attempt that its action begins, as Slurm does for a prolog. The host takes that number,
 //! unless an epilog of that attempt or of a later one was called here. In that case the host takes the number after the
@@ -31,16 +33,17 @@ pub(super) enum Turn {
     Ends,
 }
 
-/// A task of the requested job and rank that a call of `Exec`, not the controller, began on this host.
+/// A task of the job and rank that a call of `Exec` names. A call of `Exec`, not the controller, began the task on this
+/// host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct LocalTask {
     pub action: ActionName,
     pub attempt: Attempt,
     /// Whether the task has ended and only its tombstone is left.
     pub over: bool,
 }
 
-pub(super) fn attempt(known: &[Known], action: &ActionName, turn: Turn) -> Attempt {
+pub(super) fn attempt(known: &[LocalTask], action: &ActionName, turn: Turn) -> Attempt {
     let Some(newest) = known.iter().map(|known| known.attempt).max() else { return Attempt::FIRST };
     let of_newest = || known.iter().filter(|known| known.attempt == newest);
     let others = of_newest().any(|known| known.action != *action);
@@ -53,12 +56,13 @@ pub(super) fn attempt(known: &[Known], action: &ActionName, turn: Turn) -> Attem
 }
 
 /// Name of the action that ends an attempt: once it was called on this host, [`begun`] counts the attempt as over. The
-/// action that begins an attempt may have any name.
+/// action that begins an attempt may have any name. Housekeeping does not count: only Slurm numbers the attempts that
+/// it begins, and Slurm has no housekeeping.
 const EPILOG: &str = "epilog";
 
 /// Returns the attempt of a call that numbers the attempt it begins: `number`, or the attempt after the last one whose
 /// epilog was called here, whichever is higher.
-pub(super) fn begun(known: &[Known], number: Attempt) -> Attempt {
+pub(super) fn begun(known: &[LocalTask], number: Attempt) -> Attempt {
     let ended = known.iter().filter(|known| known.action.as_str() == EPILOG).map(|known| known.attempt).max();
     ended.map_or(number, |ended| number.max(ended.next()))
 }
@@ -71,8 +75,8 @@ mod tests {
         ActionName::new(text).unwrap()
     }
 
-    fn known(action: &str, attempt: u64, over: bool) -> Known {
-        Known { action: name(action), attempt: Attempt::from_number(attempt), over }
+    fn known(action: &str, attempt: u64, over: bool) -> LocalTask {
+        LocalTask { action: name(action), attempt: Attempt::from_number(attempt), over }
     }
 
     #[test]

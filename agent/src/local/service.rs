@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::awaited;
-use super::callers::{Asked, End, Followed};
+use super::callers::{End, Followed, LocalRequest};
 use super::exec::{Parameters, status};
 use super::shown;
 use crate::config::{Config, Readers};
@@ -30,7 +30,7 @@ pub struct Agent {
     boot: BootId,
     config: RwLock<Config>,
     spool: Spool,
-    ask: mpsc::Sender<Asked>,
+    ask: mpsc::Sender<LocalRequest>,
     /// Counter that grows with each task whose directory the agent has replaced by a tombstone. Callers of `Await` look
     /// again when it grows.
     tombstones: watch::Receiver<u64>,
@@ -75,7 +75,7 @@ impl Agent {
         (host, boot): (HostName, BootId),
         config: Config,
         spool: Spool,
-        ask: mpsc::Sender<Asked>,
+        ask: mpsc::Sender<LocalRequest>,
         tombstones: watch::Receiver<u64>,
     ) -> Self {
         Self { host, boot, config: RwLock::new(config), spool, ask, tombstones }
@@ -105,13 +105,13 @@ impl Agent {
             },
             "Cancel" => match call.parse::<Unit>().await {
                 Some((unit, _, reply)) => {
-                    self.about(&unit.unit, reply, |stem, reply| Asked::Cancel { stem, reply }).await
+                    self.about(&unit.unit, reply, |stem, reply| LocalRequest::Cancel { stem, reply }).await
                 }
                 None => Ok(()),
             },
             "Orphaned" => match call.parse::<Unit>().await {
                 Some((unit, _, reply)) => {
-                    self.about(&unit.unit, reply, |stem, reply| Asked::Orphaned { stem, reply }).await
+                    self.about(&unit.unit, reply, |stem, reply| LocalRequest::DaemonDied { stem, reply }).await
                 }
                 None => Ok(()),
             },
@@ -129,8 +129,8 @@ impl Agent {
 
     async fn status(&self, reply: ReplySink) -> Result<(), Gone> {
         let (send, receive) = oneshot::channel();
-        let asked = self.ask.send(Asked::Status { reply: send }).await;
-        match (asked, receive.await) {
+        let sent = self.ask.send(LocalRequest::Status { reply: send }).await;
+        match (sent, receive.await) {
             (Ok(()), Ok(node)) => {
                 let tasks: Vec<Value> = node.tasks.iter().map(shown::task).collect();
                 let status = json!({
@@ -149,15 +149,15 @@ impl Agent {
         &self,
         unit: &str,
         reply: ReplySink,
-        asked: impl FnOnce(String, oneshot::Sender<Result<(), String>>) -> Asked,
+        request: impl FnOnce(String, oneshot::Sender<Result<(), String>>) -> LocalRequest,
     ) -> Result<(), Gone> {
         let stem = unit.strip_suffix(".service").unwrap_or(unit);
         if !stem.starts_with(UNIT_PREFIX) {
             return refuse(reply, &format!("{unit:?} is no task's unit")).await;
         }
         let (send, receive) = oneshot::channel();
-        let asked = self.ask.send(asked(stem.to_owned(), send)).await;
-        match (asked, receive.await) {
+        let sent = self.ask.send(request(stem.to_owned(), send)).await;
+        match (sent, receive.await) {
             (Ok(()), Ok(Ok(()))) => reply.done(json!({})).await,
             (Ok(()), Ok(Err(text))) => refuse(reply, &text).await,
             _ => refuse(reply, ENDING).await,
@@ -181,8 +181,8 @@ impl Agent {
         let (follow, mut followed) = watch::channel(Followed::default());
         let _waiting = reply.wait().await?;
         let (number, caller) = oneshot::channel();
-        let asked = self.ask.send(Asked::Exec { exec, caller: number, follow }).await;
-        let (Ok(()), Ok(caller)) = (asked, caller.await) else { return refuse(reply, ENDING).await };
+        let sent = self.ask.send(LocalRequest::Exec { exec, caller: number, follow }).await;
+        let (Ok(()), Ok(caller)) = (sent, caller.await) else { return refuse(reply, ENDING).await };
         loop {
             let changed = tokio::select! {
                 changed = followed.changed() => changed.is_ok(),
@@ -241,7 +241,7 @@ impl Agent {
     /// Tells the agent's event loop that a caller has disconnected; the caller's task goes on.
     async fn hang_up(&self, caller: Caller) -> Result<(), Gone> {
         // Without a loop, the process is ending.
-        let _ = self.ask.send(Asked::Hangup { caller }).await;
+        let _ = self.ask.send(LocalRequest::Hangup { caller }).await;
         Ok(())
     }
 }

@@ -71,7 +71,7 @@ impl Directory {
     /// Reads the intent and checks that it belongs to `stem`.
     ///
     /// # Errors
-    /// The file is missing, is no intent, or belongs to another task.
+    /// The file is missing, unreadable or too large, is no intent, or belongs to another task.
     pub(crate) fn intent(&self, stem: &str) -> Result<Intent, Refusal> {
         let no = |why: &dyn std::fmt::Display| Refusal::new(NO_TASK, format!("{}: {why}", self.file("intent.json")));
         let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
@@ -90,8 +90,8 @@ impl Directory {
     /// Takes the claim, unless not-after has passed or another process has the claim.
     ///
     /// # Errors
-    /// The runner must run nothing: not-after has passed, another runner or the agent took the claim, or the claim
-    /// cannot be written.
+    /// The runner must run nothing: not-after has passed, another runner or the agent took the claim, or the claim or
+    /// the file `room` cannot be written.
     pub(crate) fn claim(&self, intent: &Intent, invocation: &InvocationId) -> Result<(), Refusal> {
         let no = |e: &dyn std::fmt::Display| Refusal::new(NO_CLAIM, format!("{}: {e}", self.file("claim")));
         let claim = serde_json::to_vec(&Claim::Runner(invocation.clone())).map_err(|e| no(&e))?;

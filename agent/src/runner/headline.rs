@@ -49,7 +49,8 @@ impl Headline {
     }
 
     /// Sets the running script, the `index`th counted from 1; [`Self::tick`] announces the script later. `now` is
-    /// CLOCK_MONOTONIC (ms), `wall_ms` milliseconds since 1970, `limit_ms` the script's limit or the task's.
+    /// CLOCK_MONOTONIC (ms), `wall_ms` milliseconds since 1970, `limit_ms` the limit of the script or of the
+    /// task.
     pub(crate) fn script(&mut self, index: usize, name: &str, now: u64, wall_ms: u64, limit_ms: Option<u64>) {
         self.script = format!("{index}/{} {name}", self.of);
         let second = wall_ms / 1000;

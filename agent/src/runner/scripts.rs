@@ -30,8 +30,8 @@ pub(crate) struct Found {
 /// Finds the scripts that `run` names.
 ///
 /// # Errors
-/// A sentence for the result's `configuration`: a directory or command is missing or not absolute, or other users than
-/// root can write it.
+/// A sentence for the result's `configuration`: a directory or command is missing, unreadable or not absolute, other
+/// users than root can write it, or the command is empty or on a file system mounted `noexec`.
 pub(crate) fn find(run: &Run) -> Result<Found, String> {
     let mut found = Found::default();
     match run {

@@ -5,7 +5,8 @@
 //! | `perilog-runner` | statically, against musl: it begins in half the time (docs/performance.md) | no |
 //! | [`NAME`], beside it | against the host's libc | by NSS: files, LDAP, sssd |
 //!
-//! NSS modules belong to one libc, so a static program cannot load the host's. A package may have only one runner,
+//! NSS modules belong to one libc, so a static program cannot load the modules of the host. A
+//! package may have only one runner,
 //! which is linked against the host's libc and does everything itself.
 //!
 //! ```text

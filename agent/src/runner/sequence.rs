@@ -24,7 +24,7 @@ use crate::own_unit;
 use crate::protocol::Reply;
 use crate::reports::{Reports, Speaker, Verdict};
 use crate::scripts;
-use crate::signals::{Asked, Signals};
+use crate::signals::{SignalMeaning, Signals};
 use crate::steps::Steps;
 use crate::tally::{End, Tally};
 use crate::task::{self, Moment, Planned};
@@ -265,10 +265,12 @@ impl<'a> Sequence<'a> {
         self.sinks.flush(now);
     }
 
-    fn carry_out(&mut self, asked: Asked, running: Option<(&mut Running, &mut Watchdog)>) {
+    fn carry_out(&mut self, asked: SignalMeaning, running: Option<(&mut Running, &mut Watchdog)>) {
         match (asked, running) {
-            (Asked::Cancel, None) if self.leftovers.is_some() => self.leftovers.iter_mut().for_each(Leftovers::term),
-            (Asked::Cancel, running) => {
+            (SignalMeaning::Cancel, None) if self.leftovers.is_some() => {
+                self.leftovers.iter_mut().for_each(Leftovers::term)
+            }
+            (SignalMeaning::Cancel, running) => {
                 if std::mem::replace(&mut self.cancelled, true) {
                     return;
                 }
@@ -279,16 +281,16 @@ impl<'a> Sequence<'a> {
                     script.signal(Signal::TERM);
                 }
             }
-            (Asked::Forward(Signal::KILL), Some((script, dog))) => {
+            (SignalMeaning::Forward(Signal::KILL), Some((script, dog))) => {
                 script.kill();
                 dog.killed(clock::mono_ms());
             }
-            (Asked::Forward(signal), Some((script, _))) => script.signal(signal),
-            (Asked::Forward(Signal::KILL), None) => self.leftovers.iter_mut().for_each(Leftovers::kill),
-            (Asked::Reap, running) => {
+            (SignalMeaning::Forward(signal), Some((script, _))) => script.signal(signal),
+            (SignalMeaning::Forward(Signal::KILL), None) => self.leftovers.iter_mut().for_each(Leftovers::kill),
+            (SignalMeaning::Reap, running) => {
                 self.reap(running.map(|(script, _)| script));
             }
-            (Asked::Forward(_), None) => {}
+            (SignalMeaning::Forward(_), None) => {}
         }
     }
 

@@ -16,7 +16,7 @@ const KILL_SCRIPT: i32 = 43;
 
 /// The request that a signal carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum SignalMeaning {
     /// TERM arrived: the runner passes it to the script once, and begins no further script.
     Cancel,
     /// A signal for the script's process group.
@@ -42,22 +42,22 @@ impl Signals {
 
     /// Returns the signals that arrived since the last call, each once. A cancel is the last, so that the runner still
     /// handles the signals that arrived with it.
-    pub(crate) fn take(&mut self) -> Vec<Asked> {
-        let mut asked: Vec<Asked> = self.0.pending().filter_map(meaning).collect();
-        asked.sort_by_key(|a| *a == Asked::Cancel);
+    pub(crate) fn take(&mut self) -> Vec<SignalMeaning> {
+        let mut asked: Vec<SignalMeaning> = self.0.pending().filter_map(meaning).collect();
+        asked.sort_by_key(|a| *a == SignalMeaning::Cancel);
         asked
     }
 }
 
-fn meaning(signal: i32) -> Option<Asked> {
+fn meaning(signal: i32) -> Option<SignalMeaning> {
     Some(match signal {
-        SIGTERM => Asked::Cancel,
-        SIGCHLD => Asked::Reap,
-        SIGHUP => Asked::Forward(Signal::HUP),
-        SIGINT => Asked::Forward(Signal::INT),
-        SIGUSR1 => Asked::Forward(Signal::USR1),
-        SIGUSR2 => Asked::Forward(Signal::USR2),
-        KILL_SCRIPT => Asked::Forward(Signal::KILL),
+        SIGTERM => SignalMeaning::Cancel,
+        SIGCHLD => SignalMeaning::Reap,
+        SIGHUP => SignalMeaning::Forward(Signal::HUP),
+        SIGINT => SignalMeaning::Forward(Signal::INT),
+        SIGUSR1 => SignalMeaning::Forward(Signal::USR1),
+        SIGUSR2 => SignalMeaning::Forward(Signal::USR2),
+        KILL_SCRIPT => SignalMeaning::Forward(Signal::KILL),
         _ => return None,
     })
 }

@@ -55,8 +55,8 @@ fn is_root(name: &str) -> bool {
 /// Returns the user of a name, or of a uid written as a number.
 ///
 /// # Errors
-/// A sentence for the result's `configuration`: there is no such user, no answer within [`LOOKUP`], or this build of
-/// the runner can look up no users.
+/// A sentence for the result's `configuration`: there is no such user, the look-up cannot begin or fails, no answer
+/// comes within [`LOOKUP`], or this build of the runner can look up no users.
 pub(crate) fn find(name: &str) -> Result<User, String> {
     if is_root(name) {
         return Ok(User::root());

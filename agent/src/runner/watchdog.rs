@@ -57,7 +57,7 @@ pub(crate) struct Watchdog {
     kill_at: Option<u64>,
     /// The time at which a script that was sent KILL should have ended.
     vain_at: Option<u64>,
-    /// The last limit (ms) that the script passed, its own or the task's; `None`: it has passed none.
+    /// The last limit (ms) that the script passed, its own or that of the task; `None`: it has passed none.
     overdue: Option<u64>,
 }
 
@@ -73,7 +73,7 @@ impl Watchdog {
         self.termed = true;
     }
 
-    /// Returns `true` if the script ran past its own limit or the task's.
+    /// Returns `true` if the script ran past its own limit or that of the task.
     pub(crate) fn overdue(&self) -> bool {
         self.overdue.is_some()
     }

@@ -5,26 +5,26 @@ use perilog_core::ids::{JobId, Rank};
 use perilog_core::task::Tombstone;
 
 use super::{Spool, SpoolError, names, read};
-use crate::local::{Known, OfJob};
+use crate::local::{JobTask, LocalTask};
 
 impl Spool {
     /// Returns the tasks of a job and rank that callers of `Exec` began on this host, ended tasks with a tombstone
     /// included.
-    pub fn own(&self, job: &JobId, rank: Rank) -> Result<Vec<Known>, SpoolError> {
-        let known = |of: OfJob| Known { action: of.action, attempt: of.attempt, over: of.outcome.is_some() };
+    pub fn own(&self, job: &JobId, rank: Rank) -> Result<Vec<LocalTask>, SpoolError> {
+        let known = |of: JobTask| LocalTask { action: of.action, attempt: of.attempt, over: of.outcome.is_some() };
         let own = self.tasks_of(job, |local, of| local && of == rank)?;
         Ok(own.into_iter().map(known).collect())
     }
 
     /// Returns the tasks of a job that the controller started on this host, ended tasks with a tombstone included.
-    pub fn controllers(&self, job: &JobId) -> Result<Vec<OfJob>, SpoolError> {
+    pub fn controllers(&self, job: &JobId) -> Result<Vec<JobTask>, SpoolError> {
         self.tasks_of(job, |local, _| !local)
     }
 
     /// Returns the tasks and tombstones of a job for which `is_meant(local, rank)` is `true`. `local`: a call of `Exec`
     /// began the task, not the controller. Reads tasks first, then tombstones: a task whose tombstone the agent writes
     /// meanwhile may appear twice, but is never missing.
-    fn tasks_of(&self, job: &JobId, is_meant: impl Fn(bool, Rank) -> bool) -> Result<Vec<OfJob>, SpoolError> {
+    fn tasks_of(&self, job: &JobId, is_meant: impl Fn(bool, Rank) -> bool) -> Result<Vec<JobTask>, SpoolError> {
         // Filters by the format of `ids::stem`. An action or a job may contain the same text, so the file's content
         // decides.
         let part = format!("-{job}-");
@@ -33,7 +33,7 @@ impl Spool {
             let Some(intent) = self.intent(&stem) else { continue };
             let start = intent.start;
             if start.job == *job && is_meant(intent.local, start.task.rank) {
-                known.push(OfJob { action: start.action, attempt: start.attempt, stem, outcome: None });
+                known.push(JobTask { action: start.action, attempt: start.attempt, stem, outcome: None });
             }
         }
         let tombstones = self.root.join("tombstones");
@@ -41,7 +41,7 @@ impl Spool {
         for stem in stems.filter_map(|name| Some(name.strip_suffix(".json")?.to_owned())) {
             let Some(tombstone) = read::json::<Tombstone>(&self.tombstone(&stem)) else { continue };
             if tombstone.job == *job && is_meant(tombstone.local, tombstone.task.rank) {
-                known.push(OfJob {
+                known.push(JobTask {
                     action: tombstone.action,
                     attempt: tombstone.attempt,
                     stem,
@@ -107,7 +107,7 @@ mod tests {
                 spool.write_tombstone(&stem, &tombstone).unwrap();
             }
         }
-        let known = |action: &str, over: bool| Known {
+        let known = |action: &str, over: bool| LocalTask {
             action: ActionName::new(action).unwrap(),
             attempt: Attempt::FIRST,
             over,

@@ -53,7 +53,8 @@ pub(super) fn intent(dir: &Path, stem: &str) -> Option<Intent> {
     Some(intent)
 }
 
-/// Reads a JSON file of the agent or a runner; `None` if the file is missing, or (with a warning) unreadable.
+/// Reads a JSON file of the agent or a runner; `None` if the file is missing, or (with a warning) unreadable
+/// or of another form.
 pub(super) fn json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     let read = bounded(path, MAX_JSON).and_then(|bytes| Ok(bytes.map(|b| serde_json::from_slice(&b)).transpose()?));
     read.unwrap_or_else(|error| {

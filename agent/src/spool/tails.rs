@@ -35,8 +35,8 @@ pub(super) fn of_failed(dir: &Path, steps: &[StepRecord], running: bool) -> Vec<
         .collect()
 }
 
-/// Returns the last kept bytes of a try, in whole characters and escape sequences; `None` if the try printed nothing. A
-/// short output is in the head alone, so the function reads the head and then the tail.
+/// Returns the last kept bytes of a try, in whole characters and escape sequences; `None` if the try printed nothing,
+/// or its output is gone. A short output is in the head alone, so the function reads the head and then the tail.
 fn kept(dir: &Path, seq: u32) -> Option<String> {
     let part = |name: &str, most: u64| end_of(&dir.join(format!("out.{seq}.{name}")), most).unwrap_or_default();
     let tail = part("tail", READ);

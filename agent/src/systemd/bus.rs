@@ -322,7 +322,7 @@ impl Bus {
     }
 
     /// Returns how often this boot's user space was restarted (systemd 254 and later); `None` if systemd does not
-    /// count.
+    /// have the property, or it has another form.
     pub async fn soft_reboots(&self) -> Result<Option<u32>, BusError> {
         match self.call(SYSTEMD, MANAGER_PATH, PROPERTIES, "Get", &(MANAGER, "SoftRebootsCount")).await {
             Ok(reply) => {

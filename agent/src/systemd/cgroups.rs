@@ -33,7 +33,8 @@ impl Cgroups {
         self.events(Some(&format!("{top}/{SLICE}/{stem}.service")))
     }
 
-    /// Returns `true` if the unit of this task has a process; `None` if the kernel does not report processes.
+    /// Returns `true` if the unit of this task has a process. A cgroup that is gone or unreadable has none. `None`: the
+    /// host has no cgroup v2.
     pub(crate) fn has_processes(&self, stem: &str) -> Option<bool> {
         let events = self.of_task(stem)?;
         Some(populated(&events).unwrap_or(false))

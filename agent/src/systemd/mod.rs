@@ -24,10 +24,10 @@ pub mod keeper;
 mod names;
 mod probe;
 mod recipe;
-#[cfg(test)]
-mod release_239;
 pub(crate) mod runner;
 mod signals;
+#[cfg(test)]
+mod tests;
 
 pub use bus::{Bus, Surroundings};
 pub use cgroups::Cgroups;

@@ -96,7 +96,8 @@ struct Newest {
 }
 
 impl Newest {
-    /// Keeps an event, or returns it to be shown at once.
+    /// Takes an event of the log. Returns it if the log was read to its end: the verb shows it at once. Otherwise keeps
+    /// it, unless it is older than `since_ms`, and drops the oldest one kept if there are more than `lines`.
     fn take(&mut self, entry: Entry) -> Option<Entry> {
         let Some(kept) = &mut self.kept else { return Some(entry) };
         if self.since_ms.is_none_or(|since_ms| entry.wall_ms() >= since_ms) {

@@ -7,7 +7,7 @@ use perilog_core::{ActionName, Attempt, JobId, Span, Verdict};
 use perilog_host::clock;
 use serde_json::Value;
 
-use crate::attempts::Asked;
+use crate::attempts::RequestedAttempts;
 use crate::endpoint::Endpoint;
 use crate::exit::{self, Exit, worse};
 use crate::fault::Fault;
@@ -145,7 +145,7 @@ impl AttemptLog {
 struct Ledger {
     args: Args,
     attempts: BTreeMap<Attempt, AttemptLog>,
-    asked: Asked,
+    asked: RequestedAttempts,
     caught_up: bool,
     /// The awaited attempt; `None`: not chosen yet, because the log was not read to its present end.
     chosen: Option<Attempt>,
@@ -160,13 +160,13 @@ struct End {
 
 impl Ledger {
     fn new(args: Args) -> Self {
-        Self { args, attempts: BTreeMap::new(), asked: Asked::default(), caught_up: false, chosen: None }
+        Self { args, attempts: BTreeMap::new(), asked: RequestedAttempts::default(), caught_up: false, chosen: None }
     }
 
     /// Forgets all events, because the controller's store was restored: its older log is read from the start.
     fn begin_anew(&mut self) {
         aside(format_args!("the controller's store was restored: the log of {} is read from its start", self.args.job));
-        (self.attempts, self.asked, self.caught_up) = (BTreeMap::new(), Asked::default(), false);
+        (self.attempts, self.asked, self.caught_up) = (BTreeMap::new(), RequestedAttempts::default(), false);
     }
 
     /// Prints a new event on standard error if it says that the awaited attempt was abandoned, or was asked for again.

@@ -208,7 +208,7 @@ impl Enroll {
     }
 
     /// Returns the hosts that may enrol with a munge credential, and the `unmunge` program; `None` if munge is
-    /// disabled.
+    /// disabled, or no host is named.
     pub(crate) fn munged(&self) -> Option<Munged> {
         let hosts = self.munge_hosts.as_ref().filter(|_| self.munge)?;
         Some(Munged::new(self.unmunge_program.to_path_buf(), hosts.list()))

@@ -40,7 +40,8 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(3);
 /// Runs the controller until a signal ends it.
 ///
 /// # Errors
-/// [`Fault`]: the controller could not start, or its store failed.
+/// [`Fault`]: the controller could not start; its store failed, or the search for damage found some; or a part of the
+/// controller ended unexpectedly.
 pub async fn run(file: &Path, config: Config) -> Result<(), Fault> {
     let mut signals = Signals::new().map_err(Fault::Signals)?;
     let Started {

@@ -62,7 +62,7 @@ impl<S: Durable> Writer<S> {
     /// the epoch once the disk has room.
     ///
     /// # Errors
-    /// [`StoreError::Other`]: the store cannot be read or written.
+    /// [`StoreError::Other`]: the store cannot be read or written, for another reason than a full disk.
     pub(crate) fn new(
         store: S,
         settings: Settings,
@@ -105,7 +105,8 @@ impl<S: Durable> Writer<S> {
     /// Runs the writer until [`Entry::Stop`], or until all senders are gone.
     ///
     /// # Errors
-    /// [`StoreError::Other`]: the process has to end.
+    /// [`StoreError::Other`]: the store cannot be read or written, for another reason than a full disk. The process has
+    /// to end.
     pub(crate) async fn run(mut self, mut entries: mpsc::Receiver<Entry>) -> Result<(), StoreError> {
         let mut batch = Vec::with_capacity(BATCH);
         loop {

@@ -39,7 +39,7 @@ use crate::listener::{Complaints, ComplaintsOfEach, Expiries};
 use authority::{Authority, Next};
 use munge::{Doubt, Munge};
 use records::{COUNTED, HOUR_MS, Records, Refused};
-use tokens::{Bad, Use};
+use tokens::{TokenRefused, Use};
 
 /// Directory of the tokens, in the directory of the authority.
 const TOKENS: &str = "tokens";
@@ -232,7 +232,7 @@ impl Enrolment {
         let mut is_new_word = false;
         let by = match (&ask.token, &ask.munge, shown) {
             (Some(token), ..) => {
-                let redeemed = self.tokens.redeem(token, host, &requested.key(), &next, now_ms);
+                let redeemed = self.tokens.redeem_token(token, host, &requested.key(), &next, now_ms);
                 let (token, first) = redeemed.map_err(|bad| refusal(&bad, host))?;
                 match first {
                     Use::First => {
@@ -307,19 +307,19 @@ fn revoked(refused: Refused, host: &str) -> No {
 
 /// Makes the refusal of a bad token. `host`: the host for which the visitor asked. If the token is for another host,
 /// only the log names that host.
-fn refusal(bad: &Bad, host: &str) -> No {
+fn refusal(bad: &TokenRefused, host: &str) -> No {
     match bad {
-        Bad::Unknown => No::both("the token is unknown, or was forgotten"),
-        Bad::OtherHost(other) => {
+        TokenRefused::Unknown => No::both("the token is unknown, or was forgotten"),
+        TokenRefused::OtherHost(other) => {
             let logged = format!("the token is for {other}, not for {host}");
             No { reported: format!("the token is not for {host}"), logged, is_serious: true }
         }
-        Bad::Late => No::both("the token's time is over; make another one (perilog token create)").serious(),
-        Bad::Used => No::both(
+        TokenRefused::Late => No::both("the token's time is over; make another one (perilog token create)").serious(),
+        TokenRefused::Used => No::both(
             "the token was used already; if that was not this node, revoke the host's certificates (perilog ca revoke)",
         )
         .serious(),
-        Bad::Disk(why) => No::ours(why),
+        TokenRefused::Disk(why) => No::ours(why),
     }
 }
 

@@ -64,7 +64,7 @@ pub(super) enum Use {
 
 /// The reason why a token is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Bad {
+pub(crate) enum TokenRefused {
     Unknown,
     OtherHost(HostName),
     Late,
@@ -148,41 +148,41 @@ impl Tokens {
 
     /// Marks the token as used by this host and this key (DER) for the certificate `next`; the mark is on the disk on
     /// return. If the same key has used the token before, changes nothing, and returns [`Use::Again`].
-    pub(super) fn redeem(
+    pub(super) fn redeem_token(
         &self,
         secret: &str,
         host: &str,
         key: &[u8],
         next: &Next,
         now_ms: u64,
-    ) -> Result<(Token, Use), Bad> {
+    ) -> Result<(Token, Use), TokenRefused> {
         let _one = self.one.lock().unwrap_or_else(PoisonError::into_inner);
         let (name, key) = (digest(secret.as_bytes()), digest(key));
         let mut token = match self.read(&name) {
             Ok(Some(token)) => token,
-            Ok(None) => return Err(Bad::Unknown),
-            Err(error) => return Err(Bad::Disk(format!("{}: {error}", self.dir.join(name).display()))),
+            Ok(None) => return Err(TokenRefused::Unknown),
+            Err(error) => return Err(TokenRefused::Disk(format!("{}: {error}", self.dir.join(name).display()))),
         };
         if canonical(token.host.as_str()) != canonical(host) {
-            return Err(Bad::OtherHost(token.host));
+            return Err(TokenRefused::OtherHost(token.host));
         }
         if now_ms >= token.until_ms {
-            return Err(Bad::Late);
+            return Err(TokenRefused::Late);
         }
         match (&token.key, &token.serial, token.ends_ms) {
             (None, ..) => {}
             // A host that asks after the certificate's expiry has not merely lost the answer.
-            (Some(used), _, Some(ends_ms)) if *used == key && now_ms >= ends_ms => return Err(Bad::Late),
+            (Some(used), _, Some(ends_ms)) if *used == key && now_ms >= ends_ms => return Err(TokenRefused::Late),
             (Some(used), Some(serial), Some(_)) if *used == key => {
                 let serial = serial.clone();
                 return Ok((token, Use::Again { serial }));
             }
             // Includes tokens that an earlier release marked, whose certificate is unknown and may be revoked.
-            (Some(_), ..) => return Err(Bad::Used),
+            (Some(_), ..) => return Err(TokenRefused::Used),
         }
         (token.used_ms, token.key) = (Some(now_ms), Some(key));
         (token.serial, token.ends_ms) = (Some(next.serial.clone()), Some(next.until_ms));
-        self.write(&name, &token).and_then(|()| self.sync()).map_err(|error| Bad::Disk(error.to_string()))?;
+        self.write(&name, &token).and_then(|()| self.sync()).map_err(|error| TokenRefused::Disk(error.to_string()))?;
         Ok((token, Use::First))
     }
 
@@ -281,19 +281,19 @@ mod tests {
         assert_eq!(names, ["n0", "n1", "n2"]);
         let [t0, t1, t2] = [0, 1, 2].map(|n: usize| made[n].1.as_str());
         let bad = |secret: &str, host: &str, key: &str, at: u64| {
-            tokens(&dir).redeem(secret, host, key.as_bytes(), &next(), at).err()
+            tokens(&dir).redeem_token(secret, host, key.as_bytes(), &next(), at).err()
         };
         // A wrong name does not use up the token.
-        assert_eq!(bad(t0, "n1", "key", 2000), Some(Bad::OtherHost(HostName::new("n0").unwrap())));
+        assert_eq!(bad(t0, "n1", "key", 2000), Some(TokenRefused::OtherHost(HostName::new("n0").unwrap())));
         assert_eq!(bad(t0, "n0", "key", 2000), None);
         // The answer was lost: the same key asks again.
         assert_eq!(bad(t0, "n0", "key", 3000), None);
-        assert_eq!(bad(t0, "n0", "another key", 3000), Some(Bad::Used));
-        assert_eq!(bad(t0, "n0", "key", 1000 + HOUR), Some(Bad::Late));
-        assert_eq!(bad(t1, "n1", "key", 1000 + HOUR), Some(Bad::Late));
-        assert_eq!(bad("../../etc/passwd", "n1", "key", 2000), Some(Bad::Unknown));
+        assert_eq!(bad(t0, "n0", "another key", 3000), Some(TokenRefused::Used));
+        assert_eq!(bad(t0, "n0", "key", 1000 + HOUR), Some(TokenRefused::Late));
+        assert_eq!(bad(t1, "n1", "key", 1000 + HOUR), Some(TokenRefused::Late));
+        assert_eq!(bad("../../etc/passwd", "n1", "key", 2000), Some(TokenRefused::Unknown));
         assert_eq!(tokens(&dir).take_back(&hosts("n2"), 2000).unwrap(), 1);
-        assert_eq!(bad(t2, "n2", "key", 2000), Some(Bad::Unknown));
+        assert_eq!(bad(t2, "n2", "key", 2000), Some(TokenRefused::Unknown));
         // The list includes a token that is used and late.
         assert_eq!(tokens(&dir).take_back(&hosts("n0"), 1000 + HOUR).unwrap(), 0);
         let left = tokens(&dir).list(2000).unwrap();
@@ -302,7 +302,7 @@ mod tests {
         // The list includes the token for a week, then forgets it.
         assert_eq!(tokens(&dir).list(1000 + HOUR + KEPT_MS).unwrap().len(), 2);
         assert_eq!(tokens(&dir).list(1001 + HOUR + KEPT_MS).unwrap().len(), 0);
-        assert_eq!(bad(t0, "n0", "key", 2000), Some(Bad::Unknown));
+        assert_eq!(bad(t0, "n0", "key", 2000), Some(TokenRefused::Unknown));
     }
 
     /// Regression test: the user of a token could use it again, and no operator could stop that.
@@ -313,18 +313,18 @@ mod tests {
         let made = tokens.make(&hosts("n[0-1]"), 0, 1000, 1000 + HOUR).unwrap();
         let first = Next::new(2000, 3000);
         let ask = |n: usize, at: u64| {
-            tokens.redeem(&made[n].1, made[n].0.as_str(), b"key", &first, at).map(|(_, which)| which)
+            tokens.redeem_token(&made[n].1, made[n].0.as_str(), b"key", &first, at).map(|(_, which)| which)
         };
         for n in [0, 1] {
             assert_eq!(ask(n, 2000), Ok(Use::First));
             assert_eq!(ask(n, 4999), Ok(Use::Again { serial: first.serial.clone() }));
         }
         assert_eq!(tokens.take_back(&hosts("n0"), 3000).unwrap(), 1);
-        assert_eq!((ask(0, 3000), ask(1, 5000)), (Err(Bad::Unknown), Err(Bad::Late)));
+        assert_eq!((ask(0, 3000), ask(1, 5000)), (Err(TokenRefused::Unknown), Err(TokenRefused::Late)));
         // An earlier release did not record the certificate of the first use.
         let known = Token { serial: None, ends_ms: None, ..tokens.list(3000).unwrap().remove(0) };
         tokens.write(&digest(made[1].1.as_bytes()), &known).unwrap();
-        assert_eq!(ask(1, 3000), Err(Bad::Used));
+        assert_eq!(ask(1, 3000), Err(TokenRefused::Used));
     }
 
     /// Regression test: making tokens for a whole cluster blocked every enrolment meanwhile, because each token is a
@@ -352,8 +352,8 @@ mod tests {
         let made = tokens.make(&hosts("n[0-1]"), 0, 0, HOUR).unwrap();
         fs::write(tokens.dir.join(digest(made[0].1.as_bytes())), "{").unwrap();
         assert_eq!((tokens.list(0).unwrap().len(), tokens.make(&hosts("n2"), 0, 0, HOUR).unwrap().len()), (1, 1));
-        let error = tokens.redeem(&made[0].1, "n0", b"key", &next(), 0).unwrap_err();
-        assert!(matches!(&error, Bad::Disk(text) if text.contains("/tokens/")), "{error:?}");
+        let error = tokens.redeem_token(&made[0].1, "n0", b"key", &next(), 0).unwrap_err();
+        assert!(matches!(&error, TokenRefused::Disk(text) if text.contains("/tokens/")), "{error:?}");
         assert_eq!(tokens.take_back(&hosts("n[0-1]"), 0).unwrap(), 1);
     }
 
@@ -367,7 +367,7 @@ mod tests {
         let old = Token { host: HostName::new("N2.").unwrap(), ..tokens(&dir).list(2000).unwrap().remove(2) };
         tokens(&dir).write(&digest(made[2].1.as_bytes()), &old).unwrap();
         for (at, host) in [(0, "n0"), (2, "n2")] {
-            assert_eq!(tokens(&dir).redeem(&made[at].1, host, b"key", &next(), 2000).err(), None, "{host}");
+            assert_eq!(tokens(&dir).redeem_token(&made[at].1, host, b"key", &next(), 2000).err(), None, "{host}");
         }
         assert_eq!(tokens(&dir).take_back(&hosts("N1"), 2000).unwrap(), 1);
     }

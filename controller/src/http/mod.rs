@@ -10,7 +10,7 @@
 //! | `/job.json?job=ID` | [`perilog_core::controller::overview::Timeline`] | `page = true` |
 //! | `/node.json?node=NAME` | [`perilog_core::controller::view::WhyView`] | `page = true` |
 //!
-//! | room | |
+//! | module | |
 //! |---|---|
 //! | `server` | connections: their number and their time |
 //! | `answer` | a request and its answer: methods, paths, headers |

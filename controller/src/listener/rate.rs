@@ -59,7 +59,8 @@ impl Mark {
     }
 }
 
-/// Returns the number of agents in a second by a measurement; `None` if the measurement does not count.
+/// Returns the number of agents in a second by a measurement; `None` if the measurement took too long to
+/// count.
 fn per_second(since: Mark, now: Mark, processors: u64) -> Option<u64> {
     let (elapsed_ms, cpu_us) = (now.mono_ms.saturating_sub(since.mono_ms), now.cpu_us.saturating_sub(since.cpu_us));
     let per_second = processors * 1_000_000 * SHARE_PERCENT / 100 * since.sessions / cpu_us.max(1);

@@ -1,17 +1,17 @@
 //! Figures for Prometheus, off unless `[metrics] listen` names an address; `http` serves them. The writer and the hooks
 //! count; a scraper reads. Counters begin at zero with the process; no decision depends on the counters.
 //!
-//! | room | contents |
+//! | module | contents |
 //! |---|---|
 //! | `counts` | counters, each with a bound on its labels |
 //! | `text` | Prometheus' text format 0.0.4 |
-//! | `page` | the page, with the present state of machine and store |
+//! | `figures` | all figures: the counters, and the present state of machine and store |
 //!
 //! No label has the name of a job, a node or a rank. The site chooses the names of actions and scripts: past a bound
 //! these count as `other`.
 
 mod counts;
-mod page;
+mod figures;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -24,7 +24,7 @@ use perilog_core::controller::Effect;
 use crate::hooks::Kind;
 use crate::store::Ran;
 
-pub(crate) use page::Source;
+pub(crate) use figures::Source;
 
 use counts::Counts;
 

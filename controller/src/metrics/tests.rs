@@ -4,7 +4,7 @@ use perilog_core::task::Step;
 use perilog_core::{ActionId, Event, ExitStatus, JobId, Rank, TaskId};
 use serde_json::json;
 
-use super::page::render;
+use super::figures::render;
 use super::*;
 use crate::store::Pending;
 

@@ -19,7 +19,7 @@ use super::{OpenError, StoreError, load, log, place, reserve, schema};
 /// Blocks for as long as the disk needs.
 ///
 /// # Errors
-/// [`StoreError`]: the disk beside the store has no room, or the store is unreadable or damaged.
+/// [`StoreError`]: the disk beside the store has no room or fails, or the store is unreadable or damaged.
 pub fn backup(store: &Path) -> Result<(File, u64), StoreError> {
     let path = place::beside(store, "copying");
     let made = copy_beside(store, &path);
@@ -88,7 +88,8 @@ fn stamp(copy: &Connection) -> Result<(), StoreError> {
 /// off.
 ///
 /// # Errors
-/// [`OpenError::NotKept`]: the disk has no room, or it failed. The store is as it was.
+/// [`OpenError::NotKept`]: the store cannot be copied, for example because the disk has no room. Another error: the
+/// store's version cannot be read. The store is as it was.
 pub(super) fn keep(db: &Connection, store: &Path) -> Result<(), OpenError> {
     let Some(version) = schema::earlier(db)? else { return Ok(()) };
     let kept = place::beside(store, &format!("version-{version}"));
@@ -121,8 +122,8 @@ pub(super) fn complete(to: &Path) -> Result<(), StoreError> {
 /// and all of its rows are read once: a controller can start with it.
 ///
 /// # Errors
-/// [`StoreError`]: `to` exists, and stays as it is; or no controller could start with the copy, or the store or the
-/// disk failed, and no `to` is left.
+/// [`StoreError`]: `to` exists, and stays as it is, or cannot be made; or no controller could start with the copy, or
+/// the store or the disk failed, and no `to` is left.
 pub fn install(store: &Path, to: &Path) -> Result<(), StoreError> {
     let made = File::options().write(true).create_new(true).mode(0o600).open(to);
     made.map_err(|error| StoreError::Other(format!("cannot make the copy: {error}")))?;

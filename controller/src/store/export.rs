@@ -43,7 +43,7 @@ impl Exporter {
     /// Opens a read-only connection to the store at `path`; `wanted` selects the jobs.
     ///
     /// # Errors
-    /// [`StoreError`]: the store does not exist, or is not of this version.
+    /// [`StoreError`]: the store does not exist, cannot be read, or is not of this version.
     pub fn open(path: &Path, wanted: Wanted) -> Result<Self, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(path, flags)?;
@@ -56,7 +56,7 @@ impl Exporter {
     /// the queries.
     ///
     /// # Errors
-    /// [`StoreError`]: the store cannot be read.
+    /// [`StoreError`]: the store cannot be read, or has a row that is malformed.
     pub fn next_job(&mut self) -> Result<Option<Vec<Value>>, StoreError> {
         const NEXT: &str = "
             SELECT job FROM attempts WHERE job > ?1 AND (?2 IS NULL OR job = ?2)

@@ -40,7 +40,8 @@ pub(super) fn begin(db: &Connection) -> Result<(), OpenError> {
 /// SQLite's writers keeps other programs from appending meanwhile.
 ///
 /// # Errors
-/// [`OpenError::Log`]: the disk does not take the log. The controller must not go on.
+/// [`OpenError::Log`]: the log cannot be read, or the disk does not take it. [`OpenError::Sqlite`]: SQLite does not
+/// give the lock, for example because another program writes. The controller must not go on.
 pub(super) fn renew(db: &mut Connection, store: &Path) -> Result<(), OpenError> {
     if defect!(LogNotRenewed) {
         return Ok(());

@@ -4,7 +4,7 @@
 //! store applies the records of a batch in order and whole, or not at all. `perilog_core::controller::Snapshot::apply`
 //! defines the meaning of the records, and tests compare the store with that function.
 //!
-//! | room | contents |
+//! | module | contents |
 //! |---|---|
 //! | `schema` | the tables |
 //! | `write` | records to rows |
@@ -132,7 +132,9 @@ impl Store {
     /// Opens the store at `path`, and creates a missing store.
     ///
     /// # Errors
-    /// [`OpenError`]: a network file system, a second controller, a newer version, or a missing directory.
+    /// [`OpenError`]: the directory is missing, or on a network file system; another controller uses the store; the
+    /// file is of another program, or of a version that this release does not know; the store is damaged and cannot be
+    /// rebuilt, or is of an earlier version and cannot be copied first; or the disk or SQLite fails.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         place::check_file_system(directory(path))?;
         let lock = place::lock(path)?;

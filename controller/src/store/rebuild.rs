@@ -36,8 +36,8 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
 /// The caller opens the store again.
 ///
 /// # Errors
-/// [`OpenError::Ruined`]: a row cannot be read, or the disk does not take the new file. The store stays, with what its
-/// log had.
+/// [`OpenError::NoRoom`]: the disk is full. [`OpenError::Ruined`]: a row cannot be read, or the disk does not take the
+/// new file for another reason. The store stays, with what its log had.
 pub(super) fn rebuild(db: Connection, store: &Path, wrong: &str) -> Result<(), OpenError> {
     let to = place::beside(store, "rebuilding");
     // With the log, the next start searches the store again.

@@ -1,7 +1,8 @@
 //! Invalid peers are refused and logged with their address, and all others go on.
 
 use perilog_core::message::FromAgent;
-use perilog_proto::{MAX_FRAME, Preamble, encode_from_agent};
+use perilog_host::link::MAX_FRAME;
+use perilog_proto::{Preamble, encode_from_agent};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 

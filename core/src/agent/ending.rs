@@ -51,7 +51,7 @@ impl Machine {
 
     /// Reports the end of a task to the callers that wait for it, and to the controller unless the task is local
     /// (`Exec`). Replaces a local task at once by its tombstone. Exception: if the task has a program in
-    /// `Hook::orphaned`, `call_orphaned_hooks` does so later.
+    /// `Hook::orphan_program`, `call_orphaned_hooks` does so later.
     pub(super) fn send_end(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let State::Ended { ended } = &task.state else { return };

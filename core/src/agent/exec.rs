@@ -1,7 +1,7 @@
 //! Local tasks (`Exec`): decides whether a caller on the local socket starts a task or attaches to the task with the
 //! same key. The agent then sends the task's phases to the caller. No controller orders these tasks; Hello lists them,
 //! and the controller ignores them. The agent replaces such a task by its tombstone once all callers, if any, know its
-//! end. If the task has a program in `Hook::orphaned`, the module `orphan` decides when the agent does so.
+//! end. If the task has a program in `Hook::orphan_program`, the module `orphan` decides when the agent does so.
 
 use std::collections::BTreeSet;
 
@@ -125,8 +125,8 @@ impl Machine {
 
     fn attach(&mut self, caller: Caller, id: TaskId, daemon_died: bool, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        // Recorded first: a caller whose daemon died cannot pass on an end, so the program in `Hook::orphaned` must get
-        // the end.
+        // Recorded first: a caller whose daemon died cannot pass on an end, so the program in `Hook::orphan_program`
+        // must get the end.
         task.set_daemon_died(daemon_died);
         if task.callers.len() >= MAX_CALLERS {
             return refuse(caller, format!("{MAX_CALLERS} callers wait for this task"), cx);
@@ -152,8 +152,8 @@ impl Machine {
         }
     }
 
-    /// Returns the newest attempt for which this host has a local task of the requested job and action, or the
-    /// tombstone of one. `None`: no such attempt is newer than the requested one.
+    /// Returns the newest attempt for which this host has a local task of the job and action that a caller of
+    /// `Exec` names, or the tombstone of one. `None`: no such attempt is newer than the one that the caller names.
     fn newer_attempt(&self, exec: &Exec) -> Option<ids::Attempt> {
         let tasks = self.tasks.values().filter(|task| task.intent.local).map(|task| {
             let start = &task.intent.start;

@@ -156,7 +156,8 @@ pub struct Exec {
     pub daemon_died: bool,
 }
 
-/// The event for which the agent runs the program in [`Hook::orphaned`]; the program gets this word as its argument.
+/// The event for which the agent runs the program in [`Hook::orphan_program`]; the program gets this word as its
+/// argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum HookEvent {
     /// The task goes on, but the hook is gone, or the resource manager's daemon that runs the hook has died.
@@ -173,7 +174,7 @@ impl std::fmt::Display for HookEvent {
     }
 }
 
-/// One run of the program in [`Hook::orphaned`] of a task, with `word` as its argument.
+/// One run of the program in [`Hook::orphan_program`] of a task, with `word` as its argument.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HookCall {
     pub task: TaskId,
@@ -365,7 +366,7 @@ pub enum Effect {
         stem: String,
     },
     /// Write `epoch.json`. The machine asks for this before it accepts a session whose epoch or cluster the file does
-    /// not have, and when it removes a tombstone with a newer commit than the file's. Answer: `EpochWritten`.
+    /// not have, and when it removes a tombstone with a newer commit than the file has. Answer: `EpochWritten`.
     WriteEpoch {
         accepted: AcceptedEpoch,
     },
@@ -398,7 +399,7 @@ pub enum Effect {
         ask: crate::message::Ask,
         tasks: Vec<TaskStatus>,
     },
-    /// Run the program in [`Hook::orphaned`] of a task. Answer: `HookCalled`.
+    /// Run the program in [`Hook::orphan_program`] of a task. Answer: `HookCalled`.
     CallHook(Box<HookCall>),
     /// Write a line for the operator to the journal.
     Note {

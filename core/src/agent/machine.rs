@@ -124,7 +124,7 @@ impl Machine {
 
     fn take(&mut self, input: Input, cx: &mut Cx) {
         match input {
-            Input::Joined { found, tombstones, accepted } => self.on_found(found, tombstones, accepted, cx),
+            Input::Joined { found, tombstones, accepted } => self.on_joined(found, tombstones, accepted, cx),
             Input::BusLost => self.on_bus_lost(cx),
             Input::LinkUp { counter } => self.on_link_up(counter, cx),
             Input::LinkDown => self.on_link_down(),

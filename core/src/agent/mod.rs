@@ -35,12 +35,13 @@
 //! after the end is on disk, in an outcome or a tombstone. Exception: for a task that it never accepted (refused here,
 //! or meant for another boot) the agent reports an end without a file.
 //!
-//! The rooms: `machine` (state and dispatch), `start` (acceptance), `guard` (turns), `unit` (systemd's answers),
+//! The files: `machine` (state and dispatch), `start` (acceptance), `guard` (turns), `unit` (systemd's answers),
 //! `claim` (withdrawing, cancelling, signals), `stall` (first scripts that do not begin), `watch` (limits that a deaf
 //! runner misses), `ending` (outcome to tombstone), `tombstones` (tombstones), `reconcile` (what the host has at
-//! start), `session` and `hello` (the controller), `boot` (announced reboots), `exec` (local tasks, which a caller on
-//! the node's own socket requests), `orphan` (local tasks whose hook has died), `marks` (commits that the host
-//! knows), `phase` and `status` (views), `task` and `backoff` (shared values).
+//! start, and when the bus is lost and comes back), `session` and `hello` (the controller), `boot` (announced
+//! reboots), `exec` (local tasks, which a caller on the node's own socket requests), `orphan` (local tasks whose hook
+//! has died), `marks` (commits that the host knows), `phase` and `status` (views), `task` and `backoff` (shared
+//! values).
 
 mod backoff;
 mod boot;

@@ -1,8 +1,8 @@
 //! Orphaned hooks: decides when the agent runs the program that a task's hook named in
-//! [`Hook::orphaned`](crate::task::Hook). A hook, such as Slurm's prolog, is a program that the resource manager's
-//! daemon runs on the host. It calls the agent, waits for the task, and passes the end on as its own exit status. If
-//! the hook or that daemon dies, the status is lost, and the resource manager assumes one. The agent then runs the
-//! named program: with the argument `begun` while the task goes on, and with `ended` when the task has ended.
+//! [`Hook::orphan_program`](crate::task::Hook). A hook, such as Slurm's prolog, is a program that the resource
+//! manager's daemon runs on the host. It calls the agent, waits for the task, and passes the end on as its own exit
+//! status. If the hook or that daemon dies, the status is lost, and the resource manager assumes one. The agent then
+//! runs the named program: with the argument `begun` while the task goes on, and with `ended` when the task has ended.
 //!
 //! ```text
 //!   a caller waits --the last caller hangs up, or the agent came up--> alone --GONE_AFTER_MS--> gone: `begun`
@@ -34,11 +34,12 @@ use super::task::{State, Task};
 /// Time in milliseconds without a caller after which the resource manager's hook counts as gone. A live hook calls
 /// again within two seconds of a lost connection; a host under load may need longer.
 pub(super) const GONE_AFTER_MS: u64 = 10_000;
-/// Minimum time in milliseconds between two log lines about one task whose program in `Hook::orphaned` keeps failing.
+/// Minimum time in milliseconds between two log lines about one task whose program in `Hook::orphan_program` keeps
+/// failing.
 const NOTE_EVERY_MS: u64 = 60 * 60 * 1000;
 
-/// State of one task's hook: when the hook counts as gone, and whether a caller and the program in `Hook::orphaned`
-/// know of the begin and the end.
+/// State of one task's hook: when the hook counts as gone, and whether a caller and the program in
+/// `Hook::orphan_program` know of the begin and the end.
 #[derive(Debug, Default)]
 pub(super) struct Orphan {
     /// CLOCK_BOOTTIME (ms) from which the hook counts as gone; `None` while a caller waits.
@@ -47,10 +48,11 @@ pub(super) struct Orphan {
     daemon_died: bool,
     /// Whether a caller of Exec has received the task's end, even one that called only after the end.
     end_received: bool,
-    /// Whether the program in `Hook::orphaned` may have run for this task already, perhaps started by an earlier agent.
+    /// Whether the program in `Hook::orphan_program` may have run for this task already, perhaps started by an earlier
+    /// agent.
     known: bool,
     begun: bool,
-    /// Whether the program in `Hook::orphaned` is running now.
+    /// Whether the program in `Hook::orphan_program` is running now.
     running: bool,
     again: Backoff,
     noted_ms: Option<u64>,
@@ -72,8 +74,8 @@ impl Machine {
         }
     }
 
-    /// Checks each task with a program in `Hook::orphaned`. Runs the program if the hook can no longer pass on the
-    /// task's end. Replaces the ended task by its tombstone if the program need not run.
+    /// Checks each task with a program in `Hook::orphan_program`. Runs the program if the hook can no longer pass on
+    /// the task's end. Replaces the ended task by its tombstone if the program need not run.
     pub(super) fn call_orphaned_hooks(&mut self, cx: &mut Cx) {
         let due: Vec<(TaskId, Due)> = self.tasks.iter().map(|(id, task)| (*id, task.due(cx.now))).collect();
         for (id, due) in due {
@@ -146,13 +148,13 @@ impl Task {
         self.orphan.end_received = true;
     }
 
-    /// Returns `true` if the task is local and has a program in `Hook::orphaned`.
+    /// Returns `true` if the task is local and has a program in `Hook::orphan_program`.
     pub(super) const fn has_program(&self) -> bool {
-        self.intent.local && self.intent.hook.orphaned.is_some()
+        self.intent.local && self.intent.hook.orphan_program.is_some()
     }
 
     /// Returns the time (CLOCK_BOOTTIME in milliseconds) when the machine next decides whether to run the task's
-    /// program in `Hook::orphaned`. `None`: no time is set.
+    /// program in `Hook::orphan_program`. `None`: no time is set.
     pub(super) fn orphan_due_ms(&self, now: Now) -> Option<u64> {
         if !self.has_program() || self.orphan.running {
             return None;
@@ -183,7 +185,7 @@ impl Task {
     }
 
     fn call_hook(&mut self, event: HookEvent, cx: &mut Cx) {
-        let Some(program) = self.intent.hook.orphaned.clone() else { return };
+        let Some(program) = self.intent.hook.orphan_program.clone() else { return };
         let start = &self.intent.start;
         let name = format!("{} of {}", start.action, start.job);
         let ended = match &self.state {
@@ -220,7 +222,7 @@ impl Task {
     }
 
     fn hook_failed(&mut self, event: HookEvent, text: &str, cx: &mut Cx) {
-        let program = self.intent.hook.orphaned.as_deref().unwrap_or_default();
+        let program = self.intent.hook.orphan_program.as_deref().unwrap_or_default();
         let text = format!("`{program} {event}` failed for {}, will retry: {text}", self.name());
         let is_news = self.orphan.noted_ms.is_none_or(|at| cx.now.boot_ms.saturating_sub(at) >= NOTE_EVERY_MS);
         if is_news {

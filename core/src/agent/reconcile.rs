@@ -1,6 +1,8 @@
-//! Join: decides what each found directory, unit and tombstone is, at start and when the bus comes back. At start the
-//! machine makes its tasks from the findings. When the bus comes back, the machine knows more of its tasks than the
-//! findings say: it inspects known tasks again, and takes only unknown tasks from the findings.
+//! Reconcile: compares what the host has (directories, units, tombstones) with the machine's tasks, at start and when
+//! the bus comes back. The host's state comes as [`super::io::Input::Joined`]. At start the machine makes its tasks
+//! from the findings. When the bus comes back, the machine knows more of its tasks than the findings say: it inspects
+//! known tasks again, and takes only unknown tasks from the findings. When the bus is lost
+//! ([`super::io::Input::BusLost`]), what the machine asked of systemd counts as unanswered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +28,7 @@ const MAX_UNKNOWN_UNITS: usize = 1024;
 type EndedUnit = (u64, String, bool);
 
 impl Machine {
-    pub(super) fn on_found(
+    pub(super) fn on_joined(
         &mut self,
         mut found: Vec<Found>,
         tombstones: Vec<Tombstone>,

@@ -31,10 +31,10 @@ pub(super) enum State {
     /// The task has ended; the daemon is writing `outcome.json`.
     Concluding { ended: Box<Ended> },
     /// The outcome is on disk. A task of the controller waits for the Ack. A local task (`Exec`) with a program in
-    /// `Hook::orphaned` waits until a caller or that program knows the end.
+    /// `Hook::orphan_program` waits until a caller or that program knows the end.
     Ended { ended: Box<Ended> },
-    /// The agent need not keep the end any longer: the controller, a caller or the program in `Hook::orphaned` knows
-    /// it, or no caller waits for it. The daemon is writing the tombstone and removing the directory.
+    /// The agent need not keep the end any longer: the controller, a caller or the program in `Hook::orphan_program`
+    /// knows it, or no caller waits for it. The daemon is writing the tombstone and removing the directory.
     WritingTombstone { ended: Box<Ended> },
 }
 

@@ -44,8 +44,8 @@ pub struct Machine {
     pub(super) cx: Context,
     pub(super) epoch: Epoch,
     pub(super) history: History,
-    /// The highest epoch for which an agent has refused this controller, with the agent's host; `None` if no agent has
-    /// refused.
+    /// The highest epoch for which an agent has refused this controller, with the agent's host. `None` if no agent has
+    /// refused. An epoch that no take-over can reach does not count.
     pub(super) highest_seen: Option<(HostName, Epoch)>,
     pub(super) nodes: Nodes,
     pub(super) jobs: Jobs,

@@ -25,6 +25,9 @@
 //! new settings; `writer` commits batches; `trace` writes what the machine gets
 //! and makes of it, and plays it again.
 //!
+//! All times and spans are milliseconds. Limits, probes and graces count on the monotonic clock (`mono_ms`), which ends
+//! with this controller. What the store keeps and people read is wall clock time (`wall_ms`), since 1970.
+//!
 //! Imports have one direction: `stored`, `interface`, `state`, `machine`, `facts`, then the folders that decide, then
 //! `show`. A folder that decides adds acts to `Machine` and to the types in `state`.
 

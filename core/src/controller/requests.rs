@@ -36,7 +36,7 @@ impl Jobs {
         let mut tasks = Vec::new();
         for action in named {
             found = true;
-            let mut ranks = if only_open { action.open() } else { action.row.ranks.clone() };
+            let mut ranks = if only_open { action.open_ranks() } else { action.row.ranks.clone() };
             if let Some(chosen) = &chosen {
                 ranks = ranks.intersection(chosen);
             }
@@ -260,7 +260,7 @@ impl Nodes {
     /// Passes a client's question to the connected nodes that `which` names.
     ///
     /// # Errors
-    /// Too many questions are open, or `which` names no such job, attempt or action.
+    /// Too many questions are open, or `which` names no such job, attempt, action, rank or host.
     fn ask(&mut self, which: AskWhich, mut ask: Ask, jobs: &Jobs, cx: &mut Context) -> Result<Reply, Refusal> {
         if self.questions.len() >= MAX_QUESTIONS {
             return Err(Refusal::Unavailable("too many questions to nodes are open".to_owned()));

@@ -74,7 +74,7 @@ pub enum Run {
     Command(Vec<String>),
 }
 
-/// The settings of one script that differ from the plan's. `None`: the plan's value.
+/// The settings of one script. `None`: the setting of the plan counts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ScriptPlan {
     pub user: Option<String>,

@@ -39,7 +39,7 @@ pub struct Tombstone {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<Commit>,
     /// The instance of the job that the hook named ([`crate::task::Hook::instance`]). `None`: the hook named none, or
-    /// the task is a controller's.
+    /// a controller started the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
 }

@@ -115,7 +115,8 @@ impl<'i> Tree<'i> {
         table.remove(*last).is_some()
     }
 
-    /// Returns the span of the last key of `path`; `None` if the tree has no such path, or `path` ends in an index.
+    /// Returns the span of the last key of `path`; `None` if the tree has no such path, or `path` is empty or
+    /// ends in an index.
     pub(super) fn key_span(&self, path: &[Step]) -> Option<Range<usize>> {
         let (last, parents) = path.split_last()?;
         let mut table = Some(self.root.get_ref());

@@ -83,7 +83,8 @@ pub fn bound(host: &str, key: &[u8]) -> String {
 /// Asks for a certificate and returns the certificate (PEM).
 ///
 /// # Errors
-/// [`AskError`]: the other side is unreachable, is not the expected one, or refuses.
+/// [`AskError`]: the other side is unreachable, is not the expected one, does not answer in time, gives a malformed
+/// answer, or refuses.
 pub async fn ask(dial: &Dial, ask: &Ask) -> Result<String, AskError> {
     let address = || dial.address.clone();
     let late = |_| AskError::TimedOut { address: address() };

@@ -74,7 +74,8 @@ pub enum PinError {
 /// server's certificate. `to.tls` is not used.
 ///
 /// # Errors
-/// [`PinError`]: the server is unreachable, shows another authority, or is not what that authority signed.
+/// [`PinError`]: the server is unreachable or the handshake fails, for example because that authority did not sign the
+/// server's certificate; or the server shows no certificate of an authority with this pin.
 pub async fn learn(to: &Dial, pin: Pin) -> Result<Vec<u8>, PinError> {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let verifier = Pinned { pin, provider: provider(), seen: seen.clone() };

@@ -44,7 +44,7 @@ fn groups_of(pid: i32, uid: u32) -> Vec<u32> {
 }
 
 /// Returns the supplementary groups in the text of /proc/PID/status (proc_pid_status(5)). `None` if the effective uid
-/// of the process is not `uid`, or a line is missing.
+/// of the process is not `uid`, or a line is missing or malformed.
 fn groups_in(status: &str, uid: u32) -> Option<Vec<u32>> {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
     let effective: u32 = field("Uid:")?.split_whitespace().nth(1)?.parse().ok()?;

@@ -36,7 +36,7 @@ struct Open {
 
 impl Attempts {
     pub(super) fn note(&mut self, store: &Snapshot, row: &ActionRow) {
-        let open = row.open();
+        let open = row.open_ranks();
         let attempt = store.attempts.iter().find(|a| a.job == row.job && a.attempt == row.attempt);
         let of = |ranks: &IdSet| -> BTreeSet<String> {
             let pairs = attempt.into_iter().flat_map(|attempt| attempt.ranks.iter().zip(attempt.hosts.iter()));
@@ -130,7 +130,7 @@ impl Truth {
     pub(super) fn check_service(&mut self, store: &Snapshot, row: &ActionRow) {
         let Some(external) = row.external.as_deref() else { return };
         let attempt = |number: Attempt| store.attempts.iter().find(|a| a.job == row.job && a.attempt == number);
-        let open = row.open();
+        let open = row.open_ranks();
         let work = external.resources.iter().any(|name| !external.ended.contains_key(name));
         let unnotified = !open.is_subset(&row.cancelling) || work && !external.cancelling;
         if attempt(row.attempt).is_some_and(|attempt| !attempt.open) && unnotified {
@@ -154,7 +154,7 @@ impl Truth {
             let works = |of: &External| {
                 of.resources.iter().any(|n| external.resources.contains(n) && !of.ended.contains_key(n))
             };
-            let at_work = !self.doubtful.contains(&other.id) && !mine.is_disjoint(&hosts(other, &other.open()));
+            let at_work = !self.doubtful.contains(&other.id) && !mine.is_disjoint(&hosts(other, &other.open_ranks()));
             at_work || other.external.as_deref().is_some_and(works)
         });
         if let Some(other) = beside {

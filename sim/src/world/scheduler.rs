@@ -40,7 +40,7 @@ pub(crate) struct Scheduler {
     /// from a clock.
     attempts: BTreeMap<JobId, u64>,
     link: Link,
-    asked: BTreeMap<u64, Asked>,
+    asked: BTreeMap<u64, PendingRequest>,
     down_until: u64,
     is_turning: bool,
     /// Copies of `book` at earlier times, for rollbacks.
@@ -116,7 +116,7 @@ enum Link {
 }
 
 #[derive(Debug, Clone)]
-enum Asked {
+enum PendingRequest {
     Backlog(Load),
     /// A page of the edge's list; the further pages, and the attempts that earlier pages had refused.
     Sync(Load, Vec<SyncPage>, BTreeSet<Of>),
@@ -263,20 +263,20 @@ impl World {
             Link::Connecting { load, since } if load == now && self.t < since + UNANSWERED_MS => false,
             _ => {
                 self.scheduler.link = Link::Connecting { load: now, since: self.t };
-                self.asks(Asked::Backlog(now), Request::Outbox { after: 0, limit: usize::MAX });
+                self.asks(PendingRequest::Backlog(now), Request::Outbox { after: 0, limit: usize::MAX });
                 false
             }
         }
     }
 
-    fn asks(&mut self, what: Asked, request: Request) {
+    fn asks(&mut self, what: PendingRequest, request: Request) {
         self.scheduler.asked.insert(self.controllers[0].clients + 1, what);
         let is_edge = self.plan.scheduler == Some(Kind::Edge);
         self.ask(0, if is_edge { Request::OfEdge(Box::new(request)) } else { request });
     }
 
     fn ask_outbox(&mut self) {
-        self.asks(Asked::Outbox, Request::Outbox { after: 0, limit: usize::MAX });
+        self.asks(PendingRequest::Outbox, Request::Outbox { after: 0, limit: usize::MAX });
     }
 
     fn source(&self) -> Option<Source> {
@@ -315,7 +315,7 @@ impl World {
             if !is_asked {
                 let add = self.add_of(of, &one);
                 self.note_asked(of, load);
-                self.asks(Asked::Add(of.clone()), Request::JobAdd(Box::new(add)));
+                self.asks(PendingRequest::Add(of.clone()), Request::JobAdd(Box::new(add)));
             }
             return;
         }
@@ -359,14 +359,14 @@ impl World {
                         || one.held.len() < one.hosts.len() as u64) =>
             {
                 let add = self.add_held(of, &one);
-                self.asks(Asked::Other(of.clone()), Request::JobAdd(Box::new(add)));
+                self.asks(PendingRequest::Other(of.clone()), Request::JobAdd(Box::new(add)));
                 Some(finish(of, None))
             }
             Phase::Ended => Some(finish(of, None)),
         };
         if let Some(request) = request.filter(|_| !is_asked) {
             self.note_asked(of, load);
-            self.asks(Asked::Other(of.clone()), request);
+            self.asks(PendingRequest::Other(of.clone()), request);
         }
     }
 
@@ -394,7 +394,7 @@ impl World {
     pub(crate) fn scheduler_receives(&mut self, client: u64, reply: &Result<Reply, Refusal>) -> bool {
         let Some(asked) = self.scheduler.asked.remove(&client) else { return false };
         match (asked, reply) {
-            (Asked::Backlog(load), Ok(Reply::Outbox(entries))) => {
+            (PendingRequest::Backlog(load), Ok(Reply::Outbox(entries))) => {
                 self.apply(entries);
                 let list = self.list();
                 self.log_line(|| format!("the resource manager lists {list:?}"));
@@ -403,8 +403,8 @@ impl World {
                 }
                 self.send_page(load, list, BTreeSet::new());
             }
-            (Asked::Outbox, Ok(Reply::Outbox(entries))) => self.apply(entries),
-            (Asked::Sync(load, pages, mut refused), Ok(Reply::Synced(reported))) => {
+            (PendingRequest::Outbox, Ok(Reply::Outbox(entries))) => self.apply(entries),
+            (PendingRequest::Sync(load, pages, mut refused), Ok(Reply::Synced(reported))) => {
                 for (job, attempt, why) in &reported.refused {
                     self.log_line(|| format!("the resource manager is refused {job} attempt {attempt}: {why}"));
                     // The resource manager fails the job, and logs the refusal.
@@ -427,25 +427,25 @@ impl World {
                 self.truth.hosts_asserted(self.t);
                 self.schedule(1);
             }
-            (Asked::Add(of), Ok(Reply::Added { over: false, .. })) => {
+            (PendingRequest::Add(of), Ok(Reply::Added { over: false, .. })) => {
                 self.is_added(&of);
                 self.enter_again(&of);
             }
             // The job is over for the controller. Its ranks become free with their releases, or did so in a lost epoch.
-            (Asked::Add(of), Ok(Reply::Added { over: true, .. })) => {
+            (PendingRequest::Add(of), Ok(Reply::Added { over: true, .. })) => {
                 self.truth.asked_to_end(of.0.clone());
                 self.moves(&of, Phase::Ended);
                 self.is_added(&of);
                 self.enter_again(&of);
             }
-            (Asked::Add(of) | Asked::Other(of), Err(refusal)) => self.refused(&of, refusal),
+            (PendingRequest::Add(of) | PendingRequest::Other(of), Err(refusal)) => self.refused(&of, refusal),
             // The controller did not know the attempt, and now has it with the remaining ranks only.
-            (Asked::Other(of), Ok(Reply::Added { attached: false, .. })) => {
+            (PendingRequest::Other(of), Ok(Reply::Added { attached: false, .. })) => {
                 if let Some(one) = self.scheduler.book.jobs.get_mut(&of) {
                     one.count_anew();
                 }
             }
-            (Asked::Backlog(_) | Asked::Sync(..), Err(_)) => self.scheduler.link = Link::Down,
+            (PendingRequest::Backlog(_) | PendingRequest::Sync(..), Err(_)) => self.scheduler.link = Link::Down,
             _ => {}
         }
         true

@@ -7,7 +7,8 @@ use perilog_core::controller::{Batch, Effect, Holding, Input, Now, Record, Setti
 #[derive(Clone)]
 pub(crate) struct Whole(Writer);
 
-/// Returns which jobs the machine of this epoch holds although they have ended: none, or as many as the daemon's.
+/// Returns which jobs the machine of this epoch holds although they have ended: none, or as many as that
+/// of the daemon.
 pub(crate) fn holding(incarnation: u64) -> Holding {
     if incarnation.is_multiple_of(3) {
         Holding::default()

@@ -143,7 +143,7 @@ fn sites(tokens: &[Token]) -> impl Iterator<Item = (usize, &str)> {
 /// as `else if`:
 ///
 /// * `if defect!(A) {` and `if !defect!(A) {`, as a statement or as the value of a `let`;
-/// * `if defect!(A) && condition {`, where the whole statement is the defect's;
+/// * `if defect!(A) && condition {`, where the whole statement belongs to the defect;
 /// * a match arm `PATTERN if defect!(A) =>`, or `PATTERN if defect!(A) && condition =>`.
 fn within(tokens: &[Token]) -> impl Iterator<Item = (usize, &str)> {
     let word = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());

@@ -1,8 +1,8 @@
-//! Check of the imports within the controller's machine: its rooms, and the files of its state, import each other in
+//! Check of the imports within the controller's machine: its modules, and the files of its state, import each other in
 //! one direction.
 //!
-//! A room is a folder, or a file beside the folders. An index (`mod.rs`) only names what is beside it, so no room may
-//! import through it: the path of each import names the room.
+//! A module is a folder, or a file beside the folders. An index (`mod.rs`) only names what is beside it, so no module
+//! may import through it: the path of each import names the module.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ const PLACES: [(&str, &[&str]); 2] = [
     ("core/src/controller/state/", &["crate", "controller", "state"]),
 ];
 
-/// The rooms of each place, each with the rooms that it imports.
+/// The modules of each place, each with the modules that it imports.
 #[derive(Debug, Default)]
 pub(super) struct Imports {
     places: [BTreeMap<String, BTreeSet<String>>; PLACES.len()],
@@ -25,28 +25,28 @@ pub(super) struct Imports {
 impl Imports {
     pub(super) fn read(&mut self, name: &str, text: &str) {
         let text = text.split("#[cfg(test)]").next().unwrap_or_default();
-        for ((folder, path), rooms) in PLACES.iter().zip(&mut self.places) {
+        for ((folder, path), modules) in PLACES.iter().zip(&mut self.places) {
             let Some(file) = name.strip_prefix(folder).and_then(|file| file.strip_suffix(".rs")) else { continue };
-            let room = file.split('/').next().unwrap_or_default();
-            if room != "mod" && room != "tests" {
-                let imported = imported(text, path).into_iter().filter(|other| other != room);
-                rooms.entry(room.to_owned()).or_default().extend(imported);
+            let module = file.split('/').next().unwrap_or_default();
+            if module != "mod" && module != "tests" {
+                let imported = imported(text, path).into_iter().filter(|other| other != module);
+                modules.entry(module.to_owned()).or_default().extend(imported);
             }
         }
     }
 
     pub(super) fn check(&self, findings: &mut Findings) {
-        for ((folder, _), rooms) in PLACES.iter().zip(&self.places) {
-            if rooms.is_empty() {
+        for ((folder, _), modules) in PLACES.iter().zip(&self.places) {
+            if modules.is_empty() {
                 findings.errors.push(format!("{folder}: no file was found (xtask/src/tidy/imports.rs)"));
             }
-            for (room, imported) in rooms {
-                for other in imported.iter().filter(|other| !rooms.contains_key(*other)) {
-                    let text = format!("{folder}{room}: imports {other} through an index; the path names the file");
+            for (module, imported) in modules {
+                for other in imported.iter().filter(|other| !modules.contains_key(*other)) {
+                    let text = format!("{folder}{module}: imports {other} through an index; the path names the file");
                     findings.errors.push(text);
                 }
             }
-            let circle = circle(rooms);
+            let circle = circle(modules);
             if !circle.is_empty() {
                 let text = format!("{folder}: {} import each other in a circle", circle.join(", "));
                 findings.errors.push(format!("{text} (docs/decisions/0031)"));

@@ -104,8 +104,8 @@ fn write_as(path: &Path, who: Who, give_away: bool, text: &str) -> Result<(), Fa
     sync(path).map_err(failed)
 }
 
-/// Writes `text` into a new file `temporary` and syncs it. `like`: a path whose owner the file gets; `None`: this
-/// process's user owns the file. `who`: the users that can read the file.
+/// Writes `text` into a new file `temporary` and syncs it. `like`: a path whose owner and group the file gets;
+/// `None`: this process's user owns the file. `who`: the users that can read the file.
 fn write_new(temporary: &Path, like: Option<&Path>, who: Who, text: &str) -> io::Result<()> {
     let mode = match who {
         Who::Everybody => 0o644,
@@ -125,8 +125,8 @@ fn write_new(temporary: &Path, like: Option<&Path>, who: Who, text: &str) -> io:
     file.sync_all()
 }
 
-/// Gives the new file `file` to the owner of the file at `path`, or of its directory if no file is there. Does nothing
-/// if this process is not root: only root can give a file away.
+/// Gives the new file `file` to the owner and group of the file at `path`, or of its directory if no file is there.
+/// Does nothing if this process is not root: only root can give a file away.
 fn give(file: &File, path: &Path) -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());

@@ -50,7 +50,7 @@ pub(crate) struct Args {
 struct Names(Vec<Name>);
 
 pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
-    let signing = Signing::open(&args.dir)?;
+    let signing = AuthorityDir::open(&args.dir)?;
     let jobs = args.jobs()?;
     if !args.force {
         for (dir, _) in &jobs {
@@ -68,17 +68,17 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
 /// Issues a certificate and key for a controller and writes them to the directory `out`. The certificate lasts the
 /// default time.
 pub(in crate::verb) fn controller(ca: &Path, names: &[Name], out: &Path) -> Result<(), Fault> {
-    Signing::open(ca)?.issue(Role::Controller, names, DAYS, out).map(drop)
+    AuthorityDir::open(ca)?.issue(Role::Controller, names, DAYS, out).map(drop)
 }
 
 /// An authority that can sign, with its directory and its certificate (PEM).
-pub(super) struct Signing<'a> {
+pub(super) struct AuthorityDir<'a> {
     dir: &'a Path,
     ca: String,
     signer: Signer,
 }
 
-impl<'a> Signing<'a> {
+impl<'a> AuthorityDir<'a> {
     pub(super) fn open(dir: &'a Path) -> Result<Self, Fault> {
         let ca = files::read(&dir.join(CA_CERT))?;
         Ok(Self { dir, ca, signer: Signer::open(dir, clock::wall_ms())? })

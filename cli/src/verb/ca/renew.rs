@@ -10,7 +10,7 @@ use perilog_host::clock;
 
 use super::authority::{Name, Role};
 use super::files::{self, CA_CERT, CERT, KEY};
-use super::issue::Signing;
+use super::issue::AuthorityDir;
 use super::list::{Row, issued_rows};
 use super::show::Certificates;
 use crate::exit::Exit;
@@ -53,7 +53,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     let (rows, now_ms) = (issued_rows(&args.dir)?, clock::wall_ms());
-    let signing = Signing::open(&args.dir)?;
+    let signing = AuthorityDir::open(&args.dir)?;
     let of_role = |row: &Row| args.role.is_none_or(|role| Role::from_str(&row.issued.role, false) == Ok(role));
     let named =
         |row: &Row| of_role(row) && (args.all || args.hosts.iter().any(|host| row.issued.is_of(&canonical(host))));

@@ -23,7 +23,8 @@ pub(super) fn program(role: Role) -> PathBuf {
 }
 
 /// Checks the configuration, with the TLS files and the enrolment that it names, and adds the findings. Returns the
-/// whole configuration with every default; `None` if the configuration is wrong or cannot be read.
+/// whole configuration with every default; `None` if the configuration is wrong or cannot be read, or the
+/// daemon's program is missing.
 pub(super) fn inspect(role: Role, file: &Path, findings: &mut Vec<Finding>) -> Option<Table> {
     const ABOUT: &str = "configuration";
     let (program, file) = (program(role), file.display().to_string());
@@ -75,8 +76,8 @@ pub(super) fn inspect(role: Role, file: &Path, findings: &mut Vec<Finding>) -> O
     table
 }
 
-/// Returns the whole configuration with every default, as the daemon prints it; `None` if it is wrong, or the daemon's
-/// program does not run.
+/// Returns the whole configuration with every default, as the daemon prints it; `None` if it is wrong, the daemon's
+/// program does not run, or its output is no TOML.
 pub(in crate::verb) fn printed(role: Role, file: &Path) -> Option<Table> {
     let (name, file) = (program(role).display().to_string(), file.display().to_string());
     let output = shell::ask(&name, &["--config", &file, "--print-config"]).ok().filter(|output| output.ok)?;

@@ -1,5 +1,5 @@
 //! Checks of the drop-ins that change the unit of every task: the package's own, the site's for tasks, and those for
-//! all services that override the package's.
+//! all services that override the package's drop-in.
 
 use std::path::Path;
 

@@ -32,9 +32,8 @@ pub(super) fn agent_and_ours(agent: Option<&str>) -> Finding {
     }
 }
 
-/// Compares the version that the controller at `address` gave in its first message (`answer`) with the agent's.
-/// `agent`:
-/// `None` if the agent does not say its version.
+/// Compares the version that the controller at `address` gave in its first message (`answer`) with the version of the
+/// agent (`agent`). `None`: the agent does not give one.
 pub(super) fn agent_and_controller(agent: Option<&str>, address: &str, answer: &Result<Agreed, Mismatch>) -> Finding {
     match (answer, agent) {
         (Err(mismatch @ Mismatch::Versions { .. }), _) => {

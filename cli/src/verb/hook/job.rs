@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{OfJob, named};
-use crate::attempts::Asked;
+use crate::attempts::RequestedAttempts;
 use crate::endpoint::{Answer, Endpoint};
 use crate::exit::{Exit, worse};
 use crate::fault::Fault;
@@ -80,7 +80,7 @@ impl Call {
     /// is the newest requested attempt, or the next number if that attempt is closed or has handed over all its nodes.
     /// Orphans, which only nodes report, do not count as requested. `None`: the controller knows no attempt of the job.
     fn counted(&self, endpoint: &Endpoint, client: &mut Client) -> Result<Option<Attempt>, Fault> {
-        let (mut known, mut over, mut asked) = (BTreeSet::new(), BTreeSet::new(), Asked::default());
+        let (mut known, mut over, mut asked) = (BTreeSet::new(), BTreeSet::new(), RequestedAttempts::default());
         let parameters = json!({"job": self.job, "after": 0, "follow": false});
         let read = endpoint.follow(client, "Events", &parameters, |answer: Answer<Events>| -> Result<(), Fault> {
             for entry in answer.body.events {

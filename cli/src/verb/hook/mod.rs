@@ -94,8 +94,8 @@ struct OnNode {
     /// known, and with `ended` when the task has ended (PERILOG_OUTCOME, PERILOG_STATUS, PERILOG_REASON say how).
     /// PERILOG_STARTER is the process that ran the hook, as PID:STARTTIME (proc(5)). Repeated, after 1/4 s to 1 min,
     /// until it exits with 0.
-    #[arg(long, value_name = "PROGRAM")]
-    orphaned: Option<std::path::PathBuf>,
+    #[arg(long = "orphaned", value_name = "PROGRAM")]
+    orphan_program: Option<std::path::PathBuf>,
     /// For Slurm's hooks: record a running epilog in this directory on disk. If a boot of the node cuts the epilog off,
     /// the next prolog runs the epilog again first.
     #[arg(long, value_name = "DIR")]

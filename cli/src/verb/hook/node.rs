@@ -80,7 +80,7 @@ impl Call {
                                  "env": self.env,
             "timeout": options.timeout.map(Span::to_exact)});
         self.number(&mut request);
-        if let Some(program) = options.orphaned.as_ref().filter(|_| !is_older) {
+        if let Some(program) = options.orphan_program.as_ref().filter(|_| !is_older) {
             request["orphaned"] = json!(program);
         }
         if let Some(instance) = self.instance.as_ref().filter(|_| !is_older) {
@@ -132,7 +132,7 @@ impl Call {
 enum Event {
     Agent(SessionEvent<Answer<Reply>>),
     /// The hook's parent has died: no daemon will get the hook's status.
-    Orphaned,
+    DaemonDied,
 }
 
 pub(super) fn run(mut call: Call, options: OnNode, manager: Manager) -> Result<Exit, Fault> {
@@ -147,7 +147,7 @@ pub(super) fn run(mut call: Call, options: OnNode, manager: Manager) -> Result<E
     let note = pending.filter(|_| call.turn == Turn::Ends).map(|pending| note(&pending, &call));
     call.note = note.as_ref().map(|note| note.disk().to_owned()).filter(|note| note.is_absolute());
     let starter = Starter::of_this_process(call.node());
-    if let Some(process) = starter.as_ref().filter(|_| options.orphaned.is_some()).and_then(Starter::process) {
+    if let Some(process) = starter.as_ref().filter(|_| options.orphan_program.is_some()).and_then(Starter::process) {
         call.env.insert(environment::STARTER.to_owned(), process);
     }
     let events = events(&endpoint, call.clone(), &options, starter)?;
@@ -177,7 +177,7 @@ pub(super) fn run(mut call: Call, options: OnNode, manager: Manager) -> Result<E
             }
             Ok(Event::Agent(SessionEvent::Interrupted)) => hook.stop(&endpoint),
             Ok(Event::Agent(SessionEvent::Over(fault))) => return Err(fault),
-            Ok(Event::Orphaned) => hook.orphaned(&endpoint),
+            Ok(Event::DaemonDied) => hook.on_daemon_died(&endpoint),
             Err(RecvTimeoutError::Timeout) => return Ok(hook.given_up(options.patience)),
             Ok(Event::Agent(SessionEvent::Done)) | Err(RecvTimeoutError::Disconnected) => {
                 return Err(Fault::Other("the task was left without an end: journalctl -u perilog-agent".to_owned()));
@@ -230,7 +230,7 @@ fn events(
             starter.wait();
             daemon_died.store(true, Ordering::Release);
             // A send to a loop that has ended fails harmlessly.
-            let _ = to.send(Event::Orphaned);
+            let _ = to.send(Event::DaemonDied);
         })?;
     }
     Ok(events)
@@ -254,7 +254,7 @@ struct Hook {
     /// Whether the resource manager has asked the hook to stop the task, and the agent has not got that request yet.
     stopping: bool,
     /// Whether the hook's parent has died.
-    orphaned: bool,
+    daemon_died: bool,
 }
 
 impl Hook {
@@ -267,7 +267,7 @@ impl Hook {
             last_phase: None,
             followed: false,
             stopping: false,
-            orphaned: false,
+            daemon_died: false,
         }
     }
 
@@ -288,9 +288,9 @@ impl Hook {
         if self.stopping && !reply.is_last() {
             self.stop(endpoint);
         }
-        if self.orphaned {
+        if self.daemon_died {
             // The hook repeats the report on each connection, because the agent may have restarted.
-            self.report_orphaned(endpoint);
+            self.report_daemon_died(endpoint);
         }
         if let Some(phase) = reply.phase.as_ref().filter(|phase| self.last_phase.as_ref() != Some(*phase)) {
             // Normal phases are in the journal; a person who reads this output has a hanging node.
@@ -325,15 +325,15 @@ impl Hook {
         }
     }
 
-    fn orphaned(&mut self, endpoint: &Endpoint) {
+    fn on_daemon_died(&mut self, endpoint: &Endpoint) {
         aside(format_args!("who ran this hook has died; {} goes on, and so does this hook", self.name()));
-        self.orphaned = true;
-        self.report_orphaned(endpoint);
+        self.daemon_died = true;
+        self.report_daemon_died(endpoint);
     }
 
     /// Tells the agent that the hook's parent has died. Ignores an absent agent: the hook's next `Exec` request to it
     /// reports the death too.
-    fn report_orphaned(&self, endpoint: &Endpoint) {
+    fn report_daemon_died(&self, endpoint: &Endpoint) {
         if let Some(unit) = &self.unit {
             let _ = endpoint.ask::<Value>("Orphaned", &json!({ "unit": unit }));
         }

@@ -22,7 +22,8 @@ pub(super) fn systemd_runs() -> bool {
     Path::new("/run/systemd/system").is_dir()
 }
 
-/// Returns the state of a unit; `None` if it is not installed, or if systemd does not run.
+/// Returns the state of a unit; `None` if systemd does not run, or has not loaded the unit because it is not
+/// installed or is masked.
 pub(in crate::verb) fn state(unit: &str) -> Result<Option<State>, Fault> {
     if !systemd_runs() {
         return Ok(None);

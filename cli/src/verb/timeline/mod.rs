@@ -10,7 +10,7 @@ use perilog_core::{ActionName, Attempt, IdSet, JobId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::attempts::Asked;
+use crate::attempts::RequestedAttempts;
 use crate::endpoint::{Answer, Endpoint};
 use crate::exit::Exit;
 use crate::fault::Fault;
@@ -84,7 +84,7 @@ fn meant(job: &JobId, endpoint: &Endpoint) -> Result<Option<Attempt>, Fault> {
     let shown: Answer<Show> = endpoint.ask("Show", &json!({ "job": job }))?;
     let views = shown.body.job.attempts.iter().filter(|view| !view.actions.is_empty());
     let begun: Vec<Attempt> = views.map(|view| view.attempt).collect();
-    let mut asked = Asked::default();
+    let mut asked = RequestedAttempts::default();
     if begun.len() > 1 {
         let parameters = json!({"job": job, "after": 0, "follow": false});
         endpoint.follow(&mut endpoint.open()?, "Events", &parameters, |answer: Answer<Events>| {

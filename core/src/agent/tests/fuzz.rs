@@ -145,5 +145,5 @@ fn anything((what, which, how): Step) -> Input {
 
 /// Returns the hook of a task, with a program in `orphaned` if `how` is even.
 fn hook(how: u8) -> Hook {
-    Hook { orphaned: how.is_multiple_of(2).then(|| "/p".to_owned()), instance: None, note: None }
+    Hook { orphan_program: how.is_multiple_of(2).then(|| "/p".to_owned()), instance: None, note: None }
 }

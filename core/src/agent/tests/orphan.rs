@@ -15,7 +15,10 @@ fn id() -> TaskId {
 }
 
 fn hooked() -> Exec {
-    Exec { hook: Hook { orphaned: Some("/p".to_owned()), instance: None, note: None }, ..exec("j", 1, "epilog", 0) }
+    Exec {
+        hook: Hook { orphan_program: Some("/p".to_owned()), instance: None, note: None },
+        ..exec("j", 1, "epilog", 0)
+    }
 }
 
 fn call(caller: Caller) -> Input {
@@ -119,8 +122,8 @@ fn a_returning_hook_receives_the_end_and_the_start_is_undone() {
     bed.check(reported(HookEvent::Ended, Ok(())), &[&write_tombstone()]);
 }
 
-/// The agent runs the program in `Hook::orphaned` if the resource manager's daemon has died, even if the hook lives and
-/// learns the end: no process reads the hook's exit status.
+/// The agent runs the program in `Hook::orphan_program` if the resource manager's daemon has died, even if the hook
+/// lives and learns the end: no process reads the hook's exit status.
 #[test]
 fn a_hook_whose_daemon_has_died_is_as_good_as_gone() {
     let mut bed = running();
@@ -135,7 +138,7 @@ fn a_hook_whose_daemon_has_died_is_as_good_as_gone() {
 
 /// Regression test, found with a real Slurm: slurmd and the agent were killed at once, and the prolog ended before the
 /// next agent came up. The hook called that agent and got the prolog's end, before it could report that slurmd had
-/// died. So the agent did not run the program in `Hook::orphaned`, and the job waited for its prolog for ever.
+/// died. So the agent did not run the program in `Hook::orphan_program`, and the job waited for its prolog for ever.
 #[test]
 fn a_hook_that_dials_again_reports_its_daemons_death_first() {
     let daemon_died = |caller| Input::Exec { caller, exec: Exec { daemon_died: true, ..hooked() } };
@@ -173,7 +176,7 @@ fn an_agent_that_starts_takes_care_of_orphaned_hooks() {
 #[test]
 fn another_job_of_a_number_that_was_seen_is_refused() {
     let of = |instance: &str| {
-        let hook = Hook { orphaned: None, instance: Some(instance.to_owned()), note: None };
+        let hook = Hook { orphan_program: None, instance: Some(instance.to_owned()), note: None };
         Exec { hook, ..exec("j", 1, "prolog", 0) }
     };
     let call = |caller, exec| Input::Exec { caller, exec };

@@ -88,8 +88,9 @@ impl Facts<'_> {
         // The task that announced a reboot of its node ends by the reboot or by its limit. Until then, start-grace does
         // not count on that node.
         let to_boot = self.jobs.to_boot(id);
-        let held = self.may_be_held_back(id);
-        let is_kept = |rank: &Rank| self.jobs.is_behind(id, *rank) || (held && self.held_back(id, *rank).is_some());
+        let held = self.may_be_held_by_recovery(id);
+        let is_kept =
+            |rank: &Rank| self.jobs.is_behind(id, *rank) || (held && self.held_by_recovery(id, *rank).is_some());
         let waiting = action.row.waiting.iter().map(Rank).filter(|rank| !is_kept(rank));
         let unaccepted = waiting.chain(action.row.sent.iter().map(Rank)).filter(|rank| !to_boot.contains(rank.0));
         let at = |rank: Rank| {

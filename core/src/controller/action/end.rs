@@ -188,7 +188,7 @@ impl Jobs {
         if !action.is_overdue_now(task.rank, script) {
             return None;
         }
-        let ended = action.row.ended.contains(task.rank.0);
+        let ended = action.row.not_ok.contains(task.rank.0);
         let context = json!({"ranks": task.rank.0.to_string(), "hosts": host, "script": script, "limit_ms": limit_ms,
             "doing": doing});
         self.action_event(task.action, "overdue", context, cx);
@@ -238,7 +238,7 @@ impl Action {
                 return;
             }
         } else {
-            self.row.ended.insert(rank.0);
+            self.row.not_ok.insert(rank.0);
         }
         // Late results stay, even if a reboot has invalidated the end before.
         let late = self.ended.remove(&rank).map(|row| row.late).unwrap_or_default();
@@ -295,6 +295,24 @@ impl Action {
         row.late.push(ended);
         self.changed_ranks.insert(rank);
         true
+    }
+
+    /// Records that scripts live on a rank that had ended as `lost`. Returns `false` if this was recorded before, or if
+    /// the rank did not end as `lost`.
+    pub(crate) fn mark_alive_after_loss(&mut self, rank: Rank) -> bool {
+        let lost = self.ended.get(&rank).is_some_and(|row| matches!(row.ended.outcome, Outcome::Lost { .. }));
+        let is_news = lost && !self.row.lingering.contains(rank.0);
+        if is_news {
+            self.lingers_too_long(rank);
+        }
+        is_news
+    }
+
+    /// Returns the last late result of a rank that ended as `lost`; `None`: the rank ended otherwise, or has no late
+    /// result.
+    pub(crate) fn late_of_lost(&self, rank: Rank) -> Option<Ended> {
+        let row = self.ended.get(&rank).filter(|row| matches!(row.ended.outcome, Outcome::Lost { .. }))?;
+        row.late.last().cloned()
     }
 }
 

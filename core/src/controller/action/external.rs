@@ -35,7 +35,7 @@ use crate::outcome::{Loss, Outcome};
 use crate::task::{Ended, Tail};
 
 impl External {
-    pub(crate) fn open(&self) -> BTreeSet<ResourceName> {
+    pub(crate) fn open_resources(&self) -> BTreeSet<ResourceName> {
         self.resources.iter().filter(|name| !self.ended.contains_key(*name)).cloned().collect()
     }
 
@@ -84,7 +84,7 @@ impl Jobs {
     ///
     /// * an attempt with an open action on one of the hosts or resources;
     /// * an attempt that is open and not released whole;
-    /// * if the requested attempt would be new: any attempt that is not released whole.
+    /// * if the request's attempt would be new: any attempt that is not released whole.
     pub(crate) fn check_alone(
         &self,
         run: &RunRequest,
@@ -236,10 +236,10 @@ impl Jobs {
         meant.filter(|(_, names)| !names.is_empty()).collect()
     }
 
-    /// Checks that the job has each resource in `which`.
+    /// Checks that the attempt that `which` names has each resource in `which`.
     ///
     /// # Errors
-    /// `Invalid`, with the first named resource that the job does not have.
+    /// `Invalid`, with the first named resource that the attempt does not have. There is no such job or attempt.
     pub(crate) fn check_named(&self, which: &Which) -> Result<(), Refusal> {
         let (number, attempt) = self.attempt_meant(&which.job, which.attempt)?;
         let has = &attempt.terms.resources;
@@ -257,7 +257,7 @@ impl Jobs {
     /// any resource.
     ///
     /// # Errors
-    /// `Conflict`: the request names other resources, or none of the ranks that the action covers.
+    /// `Conflict`: the request names other resources, or no nodes and ranks although the action covers ranks.
     pub(crate) fn check_covers(&self, id: ActionId, run: &RunRequest, asked: &External) -> Result<(), Refusal> {
         let Some(action) = self.action(id).filter(|_| !asked.resources.is_empty()) else { return Ok(()) };
         let covers = action.covers();
@@ -292,11 +292,12 @@ impl Action {
 
     /// Returns the ranks and resources that have not ended.
     pub(crate) fn open_part(&self) -> Part {
-        let resources = self.row.external.as_ref().map(|external| external.open()).unwrap_or_default();
-        Part { ranks: self.open(), resources }
+        let resources = self.row.external.as_ref().map(|external| external.open_resources()).unwrap_or_default();
+        Part { ranks: self.open_ranks(), resources }
     }
 
-    /// Returns the resources that have ended, but not well, as `{name: outcome}`; `None` if every resource ended well.
+    /// Returns the resources that have ended, but not well, as `{name: outcome}`; `None` if there is none. A
+    /// resource that has not ended is none.
     pub(crate) fn bad_resources(&self) -> Option<serde_json::Value> {
         let bad = self.row.external.iter().flat_map(|external| external.bad());
         let bad: serde_json::Map<_, _> =

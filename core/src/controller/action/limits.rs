@@ -1,5 +1,5 @@
 //! Time limits of actions: keeps the time from which each limit counts, and the limits that nodes reported.
-//! [`super::clock`] decides which limits have passed. All limits count on the monotonic clock while this controller
+//! [`super::deadlines`] decides which limits have passed. All limits count on the monotonic clock while this controller
 //! runs, so neither a restart nor a clock step makes a task late.
 
 use std::collections::BTreeSet;
@@ -13,8 +13,6 @@ use crate::defect;
 use crate::ids::{ActionId, HostName, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::message::Phase;
-use crate::outcome::Outcome;
-use crate::task::Ended;
 
 /// Longest delay (ms) between a Start and the task's first script with which the time limit still counts from the
 /// Start. After a longer delay the limit counts from the script, and the rank gets an entry in `ready_ms`. Most ranks
@@ -65,24 +63,6 @@ impl Action {
         self.dirty.insert(rank.0);
     }
 
-    /// Records that scripts live on a rank that had ended as `lost`. Returns `false` if this was recorded before, or if
-    /// the rank did not end as `lost`.
-    pub(crate) fn mark_alive_after_loss(&mut self, rank: Rank) -> bool {
-        let lost = self.ended.get(&rank).is_some_and(|row| matches!(row.ended.outcome, Outcome::Lost { .. }));
-        let is_news = lost && !self.row.lingering.contains(rank.0);
-        if is_news {
-            self.lingers_too_long(rank);
-        }
-        is_news
-    }
-
-    /// Returns the last late result of a rank that ended as `lost`; `None`: the rank ended otherwise, or has no late
-    /// result.
-    pub(crate) fn late_of_lost(&self, rank: Rank) -> Option<Ended> {
-        let row = self.ended.get(&rank).filter(|row| matches!(row.ended.outcome, Outcome::Lost { .. }))?;
-        row.late.last().cloned()
-    }
-
     /// Records the time limit that the node reported for the rank; does nothing if `limit_ms` is `None`.
     pub(crate) fn limited(&mut self, rank: Rank, limit_ms: Option<u64>) {
         if defect!(NodesLimitUnknown) {
@@ -97,8 +77,8 @@ impl Action {
         self.dirty.insert(rank.0);
     }
 
-    /// Returns the time limit (ms) of a rank's scripts: the node's, if it reported one, else the action's. `None`: no
-    /// limit.
+    /// Returns the time limit (ms) of a rank's scripts: the limit that the node reported, or else the limit of the
+    /// action. `None`: no limit.
     pub(crate) fn limit(&self, rank: Rank) -> Option<u64> {
         let logged = self.row.limits.iter().find_map(|(limit, ranks)| ranks.contains(rank.0).then_some(*limit));
         logged.or(self.row.timeout_ms)

@@ -174,8 +174,8 @@ impl Machine {
         let begun = self.begin_unclaimed(id, ranks);
         let Some(action) = self.jobs.action(id) else { return begun };
         let waiting = action.row.waiting.intersection(ranks);
-        let held = self.facts().may_be_held_back(id);
-        let is_held = |rank| held && self.facts().held_back(id, rank).is_some();
+        let held = self.facts().may_be_held_by_recovery(id);
+        let is_held = |rank| held && self.facts().held_by_recovery(id, rank).is_some();
         let may = |rank: &u32| !self.jobs.is_behind(id, Rank(*rank)) && !is_held(Rank(*rank));
         let (mut ready, mut later, mut left) = (IdSet::new(), waiting.clone(), self.cx.quota.left());
         for rank in waiting.iter() {

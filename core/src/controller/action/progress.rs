@@ -30,7 +30,7 @@ impl Machine {
                 self.jobs.touch(task.action, &mut self.cx);
             }
             // The task has ended for the controller and must not begin. If its scripts run, the Cancel stops them.
-            RankState::Ended => {
+            RankState::NotOk => {
                 self.jobs.send_cancel(id, task, "it has ended for the controller", &mut self.cx);
             }
             RankState::Accepted | RankState::Ok | RankState::NotInAction => {}
@@ -94,10 +94,10 @@ impl Machine {
                     self.jobs.on_late(host, task, own, &mut self.cx);
                 }
             }
-            RankState::Ok | RankState::Ended if defect!(LateOverwrites) => {
+            RankState::Ok | RankState::NotOk if defect!(LateOverwrites) => {
                 self.jobs.end_task(task, ended, &mut self.cx)
             }
-            RankState::Ok | RankState::Ended => {
+            RankState::Ok | RankState::NotOk => {
                 if let Some(node) = self.nodes.get_mut(host) {
                     node.live.remove(&task);
                 }

@@ -26,7 +26,8 @@ impl Jobs {
     /// or records their milestone. A report [`ReportKind::Renew`] only renews the lease.
     ///
     /// # Errors
-    /// The attempt has no such external action, the action does not cover the named parts, or the milestone is refused.
+    /// There is no such job or attempt, the attempt has no such action, agents run the action, the action does not
+    /// cover the named parts, or the milestone is refused.
     pub(crate) fn report(&mut self, report: &Report, cx: &mut Context) -> Result<Reply, Refusal> {
         let (number, attempt) = self.attempt_reported(report, cx)?;
         let id = ActionId::of(cx.settings.cluster, &report.job, number, &report.action);

@@ -47,7 +47,7 @@ impl Action {
         let (forgiven, fatal): (Vec<_>, Vec<_>) = self
             .ended
             .iter()
-            .filter(|(rank, row)| self.row.ended.contains(rank.0) && !row.ended.outcome.is_ok())
+            .filter(|(rank, row)| self.row.not_ok.contains(rank.0) && !row.ended.outcome.is_ok())
             .filter(|(rank, _)| !forgiveness.shed.contains(rank.0))
             .map(|(_, row)| &row.ended)
             .chain(self.row.external.iter().flat_map(|external| external.bad()).map(|(_, ended)| ended))
@@ -62,7 +62,7 @@ impl Action {
     pub(crate) fn bad(&self) -> IdSet {
         self.ended
             .iter()
-            .filter(|(rank, row)| self.row.ended.contains(rank.0) && !row.ended.outcome.is_ok())
+            .filter(|(rank, row)| self.row.not_ok.contains(rank.0) && !row.ended.outcome.is_ok())
             .map(|(rank, _)| rank.0)
             .collect()
     }
@@ -71,7 +71,7 @@ impl Action {
     pub(crate) fn never_begun(&self) -> IdSet {
         let mut ranks = IdSet::new();
         let unwanted = |row: &RankRow| row.ended.outcome == Outcome::Cancelled { status: None };
-        let found = self.ended.iter().filter(|(rank, row)| self.row.ended.contains(rank.0) && unwanted(row));
+        let found = self.ended.iter().filter(|(rank, row)| self.row.not_ok.contains(rank.0) && unwanted(row));
         ranks.extend(found.map(|(rank, _)| rank.0));
         self.row.boots.values().for_each(|sent| ranks.subtract(sent));
         ranks
@@ -88,7 +88,7 @@ impl Action {
     /// Returns the ranks that ended with another outcome than `ok`. Key: the word of the outcome, such as `lost`.
     pub(crate) fn by_outcome(&self) -> BTreeMap<&'static str, IdSet> {
         let mut by = BTreeMap::<_, IdSet>::new();
-        for (rank, row) in self.ended.iter().filter(|(rank, _)| self.row.ended.contains(rank.0)) {
+        for (rank, row) in self.ended.iter().filter(|(rank, _)| self.row.not_ok.contains(rank.0)) {
             by.entry(row.ended.outcome.as_str()).or_default().insert(rank.0);
         }
         by

@@ -1,5 +1,6 @@
-//! `Sync`: applies an edge's list of all attempts of its source, page by page ([`super::pages`]). Decides for each
-//! attempt whether to take it up, add, refuse or close it. A repeated list changes nothing.
+//! `Sync`: applies an edge's list of all attempts of its source, page by page; [`crate::controller::state::lists`] puts
+//! the pages together. Decides for each attempt whether to take it up, add, refuse or close it. A repeated list changes
+//! nothing.
 //!
 //! | the attempt | then |
 //! |---|---|
@@ -32,7 +33,7 @@ impl Jobs {
     /// Applies one entry of an edge's list: one attempt. Returns `true` if the store did not know the attempt.
     ///
     /// # Errors
-    /// The contradiction between the entry and the store, as a text for people.
+    /// The reason why the entry is refused, as a text for people: it is malformed, or contradicts the store.
     fn assert_listed(&mut self, source: &Source, of: Listed, cx: &mut Context) -> Result<bool, String> {
         let layout = Layout::new(of.ranks.clone(), of.hosts)?;
         if layout.ranks().is_empty() {
@@ -138,8 +139,8 @@ impl Machine {
     /// Applies a page of an edge's list of all attempts of its source.
     ///
     /// # Errors
-    /// The name or the instance of the source is empty, the list that the page continues is not under way, or the list
-    /// exceeds a bound.
+    /// The name or the instance of the source is empty, the list that the page continues is not under way, the list
+    /// exceeds a bound, or too many sources have lists.
     pub(crate) fn sync(&mut self, page: SyncPage) -> Result<Reply, Refusal> {
         if page.source.name.is_empty() || page.source.instance.is_empty() {
             return Err(Refusal::Invalid("a list names its source and the instance of it".to_owned()));
@@ -174,7 +175,7 @@ impl Machine {
 }
 
 /// Returns the contradiction between a listed attempt and the stored attempt of the same number; `None` if both agree.
-/// Job numbers repeat, so the listed job can be a different job.
+/// A side without a user id agrees with any. Job numbers repeat, so the listed job can be a different job.
 fn contradicts(attempt: &JobAttempt, listed: &Layout, userid: Option<u32>) -> Option<String> {
     let elsewhere = listed.pairs(listed.ranks()).find(|(rank, host)| attempt.layout.rank(host) != Some(rank.0));
     if let Some((rank, host)) = elsewhere {

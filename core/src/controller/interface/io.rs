@@ -162,7 +162,8 @@ pub struct OutboxEntry {
 }
 
 impl OutboxEntry {
-    /// Returns the ranks and resources of a release; `None` if the entry is not a release.
+    /// Returns the ranks and resources of a release; `None` if the entry is not a release, or its body has another
+    /// form.
     pub(crate) fn released(&self) -> Option<Part> {
         #[derive(Deserialize)]
         struct NoticeBody<'a> {

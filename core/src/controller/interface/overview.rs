@@ -1,5 +1,6 @@
 //! Views for the controller's web page. Most lists group equal entries and have a bound, so a view stays small with ten
-//! thousand nodes. Most past times are ages in milliseconds, because a reader's clock may differ from the controller's.
+//! thousand nodes. Most past times are ages in milliseconds, because the clocks of reader and controller may
+//! differ.
 //!
 //! | view | of | bound |
 //! |---|---|---|

@@ -25,7 +25,7 @@ impl Jobs {
     /// attempt.
     ///
     /// # Errors
-    /// The request is wrong, or contradicts the attempt that exists.
+    /// The request is wrong, names an attempt that is closed, or contradicts the attempt that exists.
     pub(crate) fn job_add(
         &mut self,
         add: JobAdd,

@@ -81,7 +81,8 @@ impl Jobs {
     /// Records that an operator reported a milestone, and adds the event to the job's log at once.
     ///
     /// # Errors
-    /// The attempt is closed, a target is outside it, the name is reserved, or the attempt has no room.
+    /// There is no such job or attempt, the attempt is closed, a target is outside it, the name is reserved, or the
+    /// attempt has no room for another milestone.
     pub(crate) fn on_operator_milestone(
         &mut self,
         job: &JobId,

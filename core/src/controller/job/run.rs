@@ -19,8 +19,8 @@ impl Jobs {
     /// Returns the attempt that a request means: the attempt `asked`, else the open attempt, else a new attempt.
     ///
     /// # Errors
-    /// The attempt is closed or older than the last, unless `attaches` returns `true`: the request then only attaches
-    /// to existing work.
+    /// The attempt `asked` is closed, or does not exist and is older than the last, unless `attaches` returns `true`:
+    /// the request then only attaches to existing work.
     pub(crate) fn choose_attempt(
         &self,
         job: &JobId,
@@ -72,7 +72,8 @@ impl Jobs {
     ///   hands the rest over, and would never run on the rest.
     ///
     /// # Errors
-    /// A refusal: the action may not begin on a requested rank, or must cover more ranks than the request names.
+    /// A refusal: the action may not begin on a rank that the request names, or must cover more ranks than the request
+    /// names.
     fn of_what_is_held(
         &self,
         run: &RunRequest,
@@ -116,11 +117,12 @@ impl Jobs {
         Err(Refusal::Conflict(text))
     }
 
-    /// Returns the layout of the attempt, and the requested ranks. A new attempt gets its layout from the request or
-    /// from the attempt before.
+    /// Returns the layout of the attempt, and the ranks that the request names. A new attempt gets its layout from the
+    /// request or from the attempt before.
     ///
     /// # Errors
-    /// A host or rank is outside the layout, or the request must name its nodes.
+    /// A host or rank is outside the layout; or the nodes make no layout; or the request must name its nodes: the job
+    /// is unknown, a resource manager adds its attempts, or the attempt before no longer holds all its nodes.
     fn choose_ranks(&self, run: &RunRequest, attempt: Attempt) -> Result<(Layout, IdSet), Refusal> {
         let job = self.get(&run.job);
         let existing = job.and_then(|j| j.attempts.get(&attempt)).map(|a| &a.layout);

@@ -91,7 +91,7 @@ impl Action {
     /// Returns the action's ranks, except ranks that ended before a Start was sent. An external action counts as begun
     /// on all its ranks, because the controller cannot see when a service begins.
     fn begun(&self) -> IdSet {
-        let mut never = self.row.ended.clone();
+        let mut never = self.row.not_ok.clone();
         self.row.boots.values().for_each(|sent| never.subtract(sent));
         if self.row.external.is_some() { self.row.ranks.clone() } else { self.row.ranks.difference(&never) }
     }

@@ -46,7 +46,7 @@ impl Machine {
     /// agent refused this controller. Ends the sessions; the agents then connect and report again.
     ///
     /// # Errors
-    /// A host never said Hello. Then nothing is forgotten.
+    /// A host never said Hello, and is no suspect. Then nothing is forgotten.
     pub(crate) fn forget_reports(&mut self, hosts: &HostList, uid: u32) -> Result<Reply, Refusal> {
         let suspects = &self.recovery.suspects;
         let is_known = |name: &str| self.nodes.get(name).is_some() || suspects.keys().any(|of| of.as_str() == name);

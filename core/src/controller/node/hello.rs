@@ -1,4 +1,4 @@
-//! A complete Hello: opens the session, and settles each of the node's tasks against the store.
+//! Hello: collects its pages, opens the session, and settles each of the node's tasks against the store.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,68 @@ use crate::controller::interface::io::{Effect, NodeRow, Passing, Record, Session
 use crate::controller::machine::Machine;
 use crate::controller::node::duplicate_session::address;
 use crate::controller::state::Node;
+use crate::controller::state::Nodes;
 use crate::controller::state::RankState;
 use crate::controller::state::change::Change;
+use crate::controller::state::context::Context;
 use crate::controller::state::recovery::Unsettled;
 use crate::controller::state::session::Stage;
 use crate::defect;
 use crate::ids::{HostName, TaskId};
 use crate::mark::Place;
-use crate::message::{Held, HeldState, Hello, ToAgent};
+use crate::message::{Held, HeldState, Hello, MAX_TASKS, ToAgent};
+
+/// Maximum number of tasks in a Hello, over all its pages. An agent keeps at most 16,384 tasks and tombstones
+/// (`max-tombstones`).
+const MAX_HELLO_TASKS: usize = 20_000;
+
+impl Nodes {
+    /// Takes a page of a Hello. The last page makes the Hello complete: the session opens, or first probes an older
+    /// session of the host. Turns the agent away if its certificate (`names`; `None`: TLS is off) is for another host,
+    /// if it spells the host's name in another way than the node is known by, or if the Hello has more tasks than a
+    /// node can hold.
+    pub(super) fn on_hello(&mut self, id: SessionId, names: Option<&[String]>, page: Hello, cx: &mut Context) {
+        // DNS names have no case, and a final dot has no meaning (RFC 4343, RFC 1034 3.1).
+        let is_its = |name: &String| {
+            let (name, host) = (name.trim_end_matches('.'), page.host.as_str().trim_end_matches('.'));
+            name.eq_ignore_ascii_case(host)
+        };
+        if names.is_some_and(|names| !names.iter().any(is_its)) {
+            let why = format!("the certificate is for {}, not for {}", names.unwrap_or_default().join(", "), page.host);
+            self.turn_away(id, &page.host, &why, cx);
+            return;
+        }
+        if let Some(known) = self.other_spelling(page.host.as_str()) {
+            let why = format!("this node is {known}, not {}: host = \"{known}\" in its agent.toml", page.host);
+            self.turn_away(id, &page.host, &why, cx);
+            return;
+        }
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let Stage::Greeting(so_far) = &mut session.stage else {
+            self.end_session(id, "Hello twice in one session", cx);
+            return;
+        };
+        let more = page.more;
+        let hello = match so_far.take() {
+            None => Box::new(page),
+            Some(mut hello) => {
+                hello.tasks.extend(page.tasks);
+                hello
+            }
+        };
+        let live = |held: &&Held| matches!(held.state, HeldState::Unclaimed | HeldState::Live { .. });
+        if hello.tasks.len() > MAX_HELLO_TASKS || hello.tasks.iter().filter(live).count() > MAX_TASKS {
+            let host = hello.host.clone();
+            self.turn_away(id, &host, "its Hello has more tasks than a node can hold", cx);
+        } else if more {
+            *so_far = Some(hello);
+        } else {
+            self.greeted(id, hello, None, cx);
+        }
+    }
+}
 
 impl Machine {
     /// Opens a session: records the node and its boot, sends Welcome, and settles the node's tasks. Opens no session if

@@ -49,7 +49,7 @@ impl Jobs {
         let Some(action) = self.action(task.action) else { return };
         let had_done = match action.rank_state(task.rank) {
             RankState::Ok => true,
-            RankState::Ended => {
+            RankState::NotOk => {
                 action.ended.get(&task.rank).is_some_and(|row| self.counts_on(action, &row.ended.outcome))
             }
             _ => false,
@@ -118,7 +118,8 @@ impl Machine {
         } else if action.rank_state(rank) == RankState::Waiting {
             self.jobs.withdraw_before(task, &mut self.cx);
         }
-        let held_back = open && *state == HeldState::Unclaimed && self.facts().held_back(task.action, rank).is_some();
+        let held_back =
+            open && *state == HeldState::Unclaimed && self.facts().held_by_recovery(task.action, rank).is_some();
         let suspended = self.jobs.is_suspended_action(task.action);
         let gives_up = self.facts().gives_up(task).filter(|_| open && !suspended);
         let Some(action) = self.jobs.action_mut(task.action) else { return };
@@ -215,7 +216,7 @@ impl Machine {
                 self.jobs.withdraw_task(task, why, &mut self.cx)
             }
             RankState::Waiting if let Some(change) = self.facts().gives_up(task) => self.cx.changes.push_back(change),
-            RankState::Waiting if self.facts().held_back(task.action, task.rank).is_some() => {}
+            RankState::Waiting if self.facts().held_by_recovery(task.action, task.rank).is_some() => {}
             RankState::Waiting if self.jobs.is_behind(task.action, task.rank) => {}
             RankState::Waiting => {
                 self.jobs.arm_start(task, &self.cx);
@@ -226,7 +227,7 @@ impl Machine {
             }
             RankState::Accepted => self.jobs.mark_lost(task, Loss::Vanished, &mut self.cx),
             // The node never got the Start, so the task can wait again.
-            RankState::Sent if cancel.is_none() && self.facts().held_back(task.action, task.rank).is_some() => {
+            RankState::Sent if cancel.is_none() && self.facts().held_by_recovery(task.action, task.rank).is_some() => {
                 if let Some(action) = self.jobs.action_mut(task.action) {
                     action.unsend(task.rank);
                     self.jobs.touch(task.action, &mut self.cx);
@@ -236,7 +237,7 @@ impl Machine {
             RankState::Sent if let Some(why) = cancel => self.jobs.send_cancel(id, task, &why, &mut self.cx),
             RankState::Sent if let Some(change) = self.facts().gives_up(task) => self.cx.changes.push_back(change),
             RankState::Sent => self.jobs.start_on(id, task, boot_number, boot, &mut self.cx),
-            RankState::Ok | RankState::Ended | RankState::NotInAction => {}
+            RankState::Ok | RankState::NotOk | RankState::NotInAction => {}
         }
     }
 
@@ -255,7 +256,7 @@ impl Machine {
             let cancel = self.jobs.action(id).and_then(|action| action.must_not_begin(rank));
             let cancel = cancel.or_else(|| self.jobs.must_not_start(task).map(str::to_owned));
             let cancel = if defect!(CancelledBegins) { None } else { cancel };
-            let is_held = cancel.is_none() && self.facts().held_back(id, rank).is_some();
+            let is_held = cancel.is_none() && self.facts().held_by_recovery(id, rank).is_some();
             let Some(session) = node.session.filter(|_| !is_held) else { continue };
             match (cancel, self.facts().gives_up(task)) {
                 (Some(why), _) => self.jobs.send_cancel(session, task, &why, &mut self.cx),

@@ -20,7 +20,8 @@ impl Jobs {
     /// cancelled only by name.
     ///
     /// # Errors
-    /// `which` names no such job, attempt, action or rank. Or `which` names no action, and only after-actions are open.
+    /// `which` names no such job, attempt, action, rank or host. Or `which` names no action, and only after-actions are
+    /// open.
     pub(crate) fn cancel(&mut self, which: &Which, why: &str, uid: u32, cx: &mut Context) -> Result<Reply, Refusal> {
         let mut count = 0;
         let mut tasks = self.tasks(which, true)?;
@@ -67,7 +68,7 @@ impl Nodes {
     /// these tasks.
     ///
     /// # Errors
-    /// `which` names no such job, attempt, action or rank.
+    /// `which` names no such job, attempt, action, rank or host.
     pub(crate) fn signal(&self, jobs: &Jobs, which: &Which, signal: u8, cx: &mut Context) -> Result<Reply, Refusal> {
         let mut count = 0;
         for (id, ranks) in jobs.tasks(which, true)? {

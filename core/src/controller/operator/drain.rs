@@ -7,8 +7,8 @@ use crate::agent::io::Level;
 use crate::controller::interface::io::{Client, DrainRow, Now, Refusal};
 use crate::controller::state::Nodes;
 use crate::controller::state::context::Context;
+use crate::controller::state::drain_order::{Act, DrainOrder};
 use crate::controller::state::drains::{Cause, DrainChange, Drains, Fault, MAX_REASON};
-use crate::controller::state::order::{Act, Order};
 use crate::defect;
 use crate::hostlist::HostList;
 use crate::ids::HostName;
@@ -22,7 +22,8 @@ impl Drains {
     /// Checks an operator's request to drain hosts.
     ///
     /// # Errors
-    /// The reason is empty, or without `force` a host is unknown: its agent has never connected, and it has no drain.
+    /// The reason is empty; or a name is no host name; or without `force` a host is unknown: its agent has never
+    /// connected, and it has no drain.
     pub(crate) fn drain_for_operator(
         &self,
         by: (Client, u32),
@@ -31,7 +32,7 @@ impl Drains {
         force: bool,
         nodes: &Nodes,
         now: Now,
-    ) -> Result<Order, Refusal> {
+    ) -> Result<DrainOrder, Refusal> {
         if reason.trim().is_empty() {
             return Err(Refusal::Invalid("drain needs a reason".to_owned()));
         }
@@ -39,7 +40,7 @@ impl Drains {
         if !force {
             nodes.check_known(hosts, self, "nothing was drained; to drain such hosts too:")?;
         }
-        Ok(Order::new(by, Act::Drain { reason }, hosts, names(hosts)?, now))
+        Ok(DrainOrder::new(by, Act::Drain { reason }, hosts, names(hosts)?, now))
     }
 
     /// Checks a request to lift the drains of those of `hosts` that have one; after an error, no drain is lifted. With
@@ -48,8 +49,8 @@ impl Drains {
     /// notice has this number.
     ///
     /// # Errors
-    /// A host has no drain and is unknown, its drain has a newer notice than `notice_id`, or the operator cannot have
-    /// read the newest reason yet ([`Self::check_seen`]).
+    /// A name is no host name; or a host has no drain and is unknown; or its drain has another notice than `notice_id`;
+    /// or the operator cannot have read the newest reason yet ([`Self::check_seen`]).
     pub(crate) fn undrain(
         &self,
         by: (Client, u32),
@@ -58,7 +59,7 @@ impl Drains {
         notice_id: Option<u64>,
         nodes: &Nodes,
         now: Now,
-    ) -> Result<Order, Refusal> {
+    ) -> Result<DrainOrder, Refusal> {
         let hosts: BTreeSet<HostName> = names(list)?.into_iter().collect();
         for host in &hosts {
             match self.get(host) {
@@ -77,12 +78,12 @@ impl Drains {
                 Some(drain) => self.check_seen(drain, forget, now)?,
             }
         }
-        Ok(Order::new(by, Act::Undrain { forget, notice_id }, list, hosts, now))
+        Ok(DrainOrder::new(by, Act::Undrain { forget, notice_id }, list, hosts, now))
     }
 
     /// Carries an order out for as many of its hosts as the batch may still change. Returns the hosts that an operator
     /// undrained.
-    pub(crate) fn carry_out(&mut self, order: &mut Order, cx: &mut Context) -> Vec<HostName> {
+    pub(crate) fn carry_out(&mut self, order: &mut DrainOrder, cx: &mut Context) -> Vec<HostName> {
         let count = usize::try_from(cx.quota.left()).unwrap_or(usize::MAX).min(order.hosts.len());
         cx.quota.spend(count as u64);
         let part: Vec<HostName> = order.hosts.drain(..count).collect();
@@ -110,7 +111,7 @@ impl Drains {
 
     fn lift_part(
         &mut self,
-        order: &mut Order,
+        order: &mut DrainOrder,
         part: &[HostName],
         forget: bool,
         notice_id: Option<u64>,

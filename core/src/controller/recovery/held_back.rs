@@ -46,28 +46,29 @@ impl fmt::Display for HeldBack {
 
 impl Facts<'_> {
     /// Returns `true` if recovery may keep this action from beginning on one of its ranks.
-    pub(crate) fn may_be_held_back(&self, id: ActionId) -> bool {
+    pub(crate) fn may_be_held_by_recovery(&self, id: ActionId) -> bool {
         let Some(action) = self.jobs.action(id) else { return false };
         let attempt = self.jobs.attempt_of(action);
         self.has_unknown() || self.has_uncleaned() || attempt.is_some_and(|attempt| attempt.suspended || attempt.silent)
     }
 
     /// Returns the reason why recovery makes the attempt or one of its tasks wait, for clients that wait for the job;
-    /// `None` if recovery keeps no task waiting.
+    /// `None` if recovery keeps no task waiting, or if the attempt does not exist or has no pending work.
     pub(crate) fn waits_for(&self, job: &JobId, number: Attempt) -> Option<HeldBack> {
         let attempt = self.jobs.attempt(job, number).filter(|attempt| !attempt.complete || attempt.abandoned)?;
         if let Some(why) = attempt.suspended.then(|| suspended(job, number, attempt)) {
             return Some(why);
         }
-        let mut actions = self.jobs.of(attempt).filter(|action| self.may_be_held_back(action.row.id));
+        let mut actions = self.jobs.of(attempt).filter(|action| self.may_be_held_by_recovery(action.row.id));
         actions.find_map(|action| {
             let mut unbegun = action.row.waiting.iter().map(Rank);
-            unbegun.find_map(|rank| self.held_back(action.row.id, rank))
+            unbegun.find_map(|rank| self.held_by_recovery(action.row.id, rank))
         })
     }
 
-    /// Returns the reason why recovery keeps the action from beginning on a rank; `None` if the action may begin.
-    pub(crate) fn held_back(&self, id: ActionId, rank: Rank) -> Option<HeldBack> {
+    /// Returns the reason why recovery keeps the action from beginning on a rank; `None` if recovery
+    /// does not, or if there is no such rank.
+    pub(crate) fn held_by_recovery(&self, id: ActionId, rank: Rank) -> Option<HeldBack> {
         let action = self.jobs.action(id)?;
         let row = &action.row;
         let (job, attempt) = (&row.job, self.jobs.attempt(&row.job, row.attempt)?);

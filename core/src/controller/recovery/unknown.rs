@@ -11,8 +11,8 @@
 //! | foreign, or not reported | tombstone | unknown until the host is judged; past retention, no grace: Forget |
 //!
 //! No setup action of another job begins on the host of an unknown task. Who takes up the task's attempt adopts the
-//! task: the node's task becomes the attempt's. If no request does so within the grace, the controller drains the host,
-//! and names the tasks. An operator's `undrain` acknowledges them.
+//! task: the node's task becomes a task of the attempt. If no request does so within the grace, the controller drains
+//! the host, and names the tasks. An operator's `undrain` acknowledges them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

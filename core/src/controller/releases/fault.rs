@@ -1,6 +1,6 @@
-//! Faults: decides which end of a task is its node's fault, and writes the reason of the drain ([`super::drain`]).
-//! [`Machine::drain_task`] puts the action's name before the reason, and the job behind it. All files that write
-//! reasons of drains:
+//! Faults: decides which end of a task is its node's fault, and writes the reason of the drain, which
+//! [`crate::controller::state::drains`] keeps. [`Machine::drain_task`] puts the action's name before the reason, and
+//! the job behind it. All files that write reasons of drains:
 //!
 //! | the reason says | worded in |
 //! |---|---|

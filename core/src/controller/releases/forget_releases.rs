@@ -14,7 +14,8 @@ impl Jobs {
     /// releases.
     ///
     /// # Errors
-    /// The reason is empty, `releases` is not set, or the hook has carried out every release.
+    /// The reason is empty, `releases` is not set, or no release waits for the hook: it has carried out each of them,
+    /// or there is no such job or attempt.
     pub(crate) fn job_forget(
         &mut self,
         job: &JobId,

@@ -74,7 +74,7 @@ impl Action {
             return resources;
         }
         if let Some(external) = &self.row.external {
-            let open = external.open();
+            let open = external.open_resources();
             resources.retain(|name| !open.contains(name));
         }
         resources

@@ -33,7 +33,7 @@ impl Facts<'_> {
         });
         live.filter_map(|(task, (phase, since_ms))| {
             let action = self.jobs.action(task.action)?;
-            let is_over = matches!(action.rank_state(task.rank), RankState::Ok | RankState::Ended);
+            let is_over = matches!(action.rank_state(task.rank), RankState::Ok | RankState::NotOk);
             let age_ms = self.cx.now.mono_ms.saturating_sub(*since_ms);
             let does = describe(phase).1;
             is_over.then(|| Continuing { task: *task, does, why: why(action, task.rank), age_ms })

@@ -30,7 +30,7 @@ impl Facts<'_> {
             return Vec::new();
         };
         let mut groups: BTreeMap<(&'static str, String), (IdSet, u64)> = BTreeMap::new();
-        for rank in action.open().iter().map(Rank) {
+        for rank in action.open_ranks().iter().map(Rank) {
             let (state, why, age_ms) = self.state_of_rank(action, rank);
             let (ranks, oldest) = groups.entry((state, why)).or_insert_with(|| (IdSet::new(), 0));
             ranks.insert(rank.0);
@@ -102,7 +102,7 @@ impl Facts<'_> {
             RankState::Waiting | RankState::Sent | RankState::Accepted
                 if (action.rank_state(rank) != RankState::Accepted
                     || node.is_some_and(|n| n.unsettled.unclaimed.contains(&task)))
-                    && let Some(why) = self.held_back(task.action, rank) =>
+                    && let Some(why) = self.held_by_recovery(task.action, rank) =>
             {
                 ("waiting", why.to_string(), asked_ms)
             }

@@ -166,7 +166,7 @@ impl Facts<'_> {
         let phase = |task: &TaskId| node.live.get(task).map(|(phase, _)| phase.clone());
         let of_task = |task: &TaskId| {
             let action = self.jobs.action(task.action)?;
-            if matches!(action.rank_state(task.rank), RankState::Ok | RankState::Ended | RankState::NotInAction) {
+            if matches!(action.rank_state(task.rank), RankState::Ok | RankState::NotOk | RankState::NotInAction) {
                 return None;
             }
             let (state, why, age_ms) = self.state_of_rank(action, task.rank);

@@ -172,7 +172,7 @@ impl Facts<'_> {
     pub(super) fn faults(&self, action: &Action) -> Vec<Fault> {
         let mut by: BTreeMap<(String, Option<String>, Option<String>), IdSet> = BTreeMap::new();
         let bad =
-            action.ended.iter().filter(|(rank, row)| action.row.ended.contains(rank.0) && !row.ended.outcome.is_ok());
+            action.ended.iter().filter(|(rank, row)| action.row.not_ok.contains(rank.0) && !row.ended.outcome.is_ok());
         for (rank, row) in bad.take(COMPARED) {
             let script = blamed(&row.ended).map(|step| clip(&step.script));
             let line = last_line(&row.ended).map(|line| output::end(&line, MAX_TEXT));

@@ -85,12 +85,13 @@ pub(crate) enum RankState {
     Sent,
     Accepted,
     Ok,
-    Ended,
+    /// The rank has ended, but not as `ok`.
+    NotOk,
 }
 
 impl Action {
     pub(crate) fn new(row: ActionRow, armed_ms: u64) -> Self {
-        let done = row.held.ranks.difference(&row.open());
+        let done = row.held.ranks.difference(&row.open_ranks());
         let last_report_ms = row.external.as_ref().map_or(0, |external| external.last_report_ms);
         Self {
             row,
@@ -133,7 +134,7 @@ impl Action {
             (&row.accepted, RankState::Accepted),
             (&row.sent, RankState::Sent),
             (&row.waiting, RankState::Waiting),
-            (&row.ended, RankState::Ended),
+            (&row.not_ok, RankState::NotOk),
         ]
         .into_iter()
         .find_map(|(set, state)| set.contains(rank.0).then_some(state))
@@ -175,8 +176,8 @@ impl Action {
     }
 
     /// Returns the ranks that have not ended.
-    pub(crate) fn open(&self) -> IdSet {
-        self.row.open()
+    pub(crate) fn open_ranks(&self) -> IdSet {
+        self.row.open_ranks()
     }
 
     pub(crate) fn count_open(&self) -> u64 {
@@ -201,7 +202,7 @@ impl Action {
 
     pub(crate) fn leave(&mut self, rank: Rank) {
         let row = &mut self.row;
-        for set in [&mut row.waiting, &mut row.sent, &mut row.accepted, &mut row.ok, &mut row.ended] {
+        for set in [&mut row.waiting, &mut row.sent, &mut row.accepted, &mut row.ok, &mut row.not_ok] {
             if set.remove(rank.0) {
                 break;
             }
@@ -231,7 +232,7 @@ impl Action {
     }
 
     /// Returns the number of the boot for which the rank's Start was meant, or in which its node holds the task.
-    /// `None`: no Start was sent.
+    /// `None`: no Start was sent, and no node has reported the task.
     pub(crate) fn boot(&self, rank: Rank) -> Option<u32> {
         self.row.boots.iter().find_map(|(number, ranks)| ranks.contains(rank.0).then_some(*number))
     }

@@ -1,7 +1,7 @@
 //! Changes: what an act of one part has as a consequence for another.
 
 use crate::controller::interface::io::{Passing, SessionId};
-use crate::controller::state::order::Order;
+use crate::controller::state::drain_order::DrainOrder;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::message::Hello;
@@ -35,7 +35,7 @@ pub(crate) enum Change {
     /// An earlier batch left the Starts of these ranks for this one. Their limits count from this time (monotonic).
     Continuing(ActionId, IdSet, u64),
     /// An operator's request to drain hosts, or to lift drains, is to be carried out.
-    Ordered(Box<Order>),
+    Ordered(Box<DrainOrder>),
     /// The action's attempt proceeds. The action's waiting tasks may begin.
     Proceeds(ActionId),
     /// The action has its verdict. Its tasks leave the task lists of their nodes.

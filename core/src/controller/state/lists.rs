@@ -68,7 +68,8 @@ impl Lists {
     /// [`Self::is_whole`].
     ///
     /// # Errors
-    /// The list that the page continues is not under way, or the page makes a list exceed a bound.
+    /// The list that the page continues is not under way, the page makes a list exceed a bound, or too many sources
+    /// have lists.
     pub(crate) fn turn(&mut self, page: &SyncPage, now: Now) -> Result<Half, Refusal> {
         if !self.by_source.contains_key(&page.source) && self.by_source.len() >= MAX_SOURCES {
             let most = format!("at most {MAX_SOURCES} sources are listed in one run of the controller");

@@ -12,8 +12,10 @@
 //! | `lists` | the lists of the edges |
 //! | `recovery` | the gate, the grace, and what nodes hold that the store lacks |
 //! | `quiesce` | the two states in which no new action begins |
-//! | `order`, `quota` | operators' requests about many hosts, and how much of them one batch carries out |
+//! | `drain_order`, `quota` | operators' requests about many hosts, and how much of them one batch carries out |
 //! | `away` | which jobs are in the store alone |
+//!
+//! All times are milliseconds. "(monotonic)" and "(wall clock)" name the clock ([`crate::controller`]).
 //!
 //! No part reaches another: it queues a [`change::Change`], which `Machine::react` carries out. The acts that need
 //! several parts stand in the folders beside this one.
@@ -26,6 +28,7 @@ pub(crate) mod batches;
 pub(crate) mod by_host;
 pub(crate) mod change;
 pub(crate) mod context;
+pub(crate) mod drain_order;
 pub(crate) mod drains;
 pub(crate) mod expected;
 pub(crate) mod jobs;
@@ -33,7 +36,6 @@ pub(crate) mod layout;
 pub(crate) mod lists;
 pub(crate) mod node;
 pub(crate) mod nodes;
-pub(crate) mod order;
 pub(crate) mod outbox;
 pub(crate) mod quiesce;
 pub(crate) mod quota;

@@ -125,7 +125,8 @@ impl Outbox {
         }
     }
 
-    /// Returns the reason why the release hook failed on an entry; `None` if the hook did not fail.
+    /// Returns the reason why the release hook failed on an entry. `None` if the hook has not failed on it since this
+    /// controller started, or the entry is gone.
     pub(crate) fn failure(&self, sequence: u64) -> Option<&str> {
         self.failed.get(&sequence).map(String::as_str)
     }

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use crate::controller::state::change::Change;
-use crate::controller::state::order::Order;
+use crate::controller::state::drain_order::DrainOrder;
 use crate::defect;
 use crate::ids::ActionId;
 use crate::idset::IdSet;
@@ -30,13 +30,13 @@ pub(crate) struct Quota {
     /// Ranks whose Start is left for a later batch, by action, with the time (monotonic) from which their limits count.
     /// Never more than the ranks that wait for their Start.
     starts: BTreeMap<ActionId, (u64, IdSet)>,
-    /// Requests that are left, each of a client that waits for its reply.
-    orders: Vec<Order>,
+    /// Requests with hosts left, each of a client that waits for its reply.
+    unfinished: Vec<DrainOrder>,
 }
 
 impl Default for Quota {
     fn default() -> Self {
-        Self { most: RANKS, left: RANKS, starts: BTreeMap::new(), orders: Vec::new() }
+        Self { most: RANKS, left: RANKS, starts: BTreeMap::new(), unfinished: Vec::new() }
     }
 }
 
@@ -52,7 +52,7 @@ impl Quota {
         self.left = self.most;
         let starts = std::mem::take(&mut self.starts).into_iter();
         let starts = starts.map(|(id, (since_ms, ranks))| Change::Continuing(id, ranks, since_ms));
-        std::mem::take(&mut self.orders).into_iter().map(|order| Change::Ordered(Box::new(order))).chain(starts)
+        std::mem::take(&mut self.unfinished).into_iter().map(|order| Change::Ordered(Box::new(order))).chain(starts)
     }
 
     /// Returns how many ranks or hosts the batch may still change.
@@ -78,14 +78,14 @@ impl Quota {
     }
 
     /// Leaves the rest of an order for a later batch.
-    pub(crate) fn carry_out_later(&mut self, order: Order) {
+    pub(crate) fn carry_out_later(&mut self, order: DrainOrder) {
         if !defect!(RestForgotten) {
-            self.orders.push(order);
+            self.unfinished.push(order);
         }
     }
 
     /// Returns `true` if the next batch has something to go on with.
     pub(crate) fn continues(&self) -> bool {
-        !(self.starts.is_empty() && self.orders.is_empty())
+        !(self.starts.is_empty() && self.unfinished.is_empty())
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Table {
     /// Live attempts that no resource manager will finish ([`JobAttempt::is_expected`]). Retention looks at these
     /// alone: a cluster may have many open jobs.
     unexpected: BTreeSet<(JobId, Attempt)>,
-    /// Attempts that are not live, by the time of their last change ([`JobAttempt::touched_ms`]).
+    /// Attempts that are not live, by the time (ms, wall clock) of their last change ([`JobAttempt::touched_ms`]).
     ended_attempts: BTreeSet<(u64, JobId, Attempt)>,
     /// Times (monotonic) at which the limits of live actions are checked; without the actions of suspended attempts.
     deadlines: BTreeSet<(u64, ActionId)>,
@@ -309,7 +309,7 @@ impl Table {
         for id in &attempt.actions {
             let Some(row) = self.actions.get_mut(id).map(|action| &mut action.row) else { continue };
             row.job = job.clone();
-            [&mut row.ranks, &mut row.ok, &mut row.ended].into_iter().for_each(|ranks| ranks.share(&all));
+            [&mut row.ranks, &mut row.ok, &mut row.not_ok].into_iter().for_each(|ranks| ranks.share(&all));
             row.boots.values_mut().for_each(|ranks| ranks.share(&all));
         }
     }

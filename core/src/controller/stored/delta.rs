@@ -28,8 +28,8 @@ pub struct ActionDelta {
     pub accepted: IdSet,
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub ok: IdSet,
-    #[serde(skip_serializing_if = "IdSet::is_empty")]
-    pub ended: IdSet,
+    #[serde(rename = "ended", skip_serializing_if = "IdSet::is_empty")]
+    pub not_ok: IdSet,
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub cancelling: IdSet,
     #[serde(skip_serializing_if = "IdSet::is_empty")]
@@ -73,7 +73,7 @@ impl ActionDelta {
             sent,
             accepted,
             ok,
-            ended,
+            not_ok,
             cancelling,
             held,
             boots,
@@ -82,7 +82,7 @@ impl ActionDelta {
             limits,
             remarks,
         } = self;
-        let sets = [ranks, waiting, sent, accepted, ok, ended, cancelling, held, lingering];
+        let sets = [ranks, waiting, sent, accepted, ok, not_ok, cancelling, held, lingering];
         sum_sizes(
             sets.into_iter()
                 .chain(boots.values())
@@ -112,7 +112,7 @@ impl ActionRow {
             sent: of(&self.sent),
             accepted: of(&self.accepted),
             ok: of(&self.ok),
-            ended: of(&self.ended),
+            not_ok: of(&self.not_ok),
             cancelling: of(&self.cancelling),
             held: of(&self.held.ranks),
             boots: within(&self.boots, ranks),
@@ -132,7 +132,7 @@ impl ActionRow {
             sent,
             accepted,
             ok,
-            ended,
+            not_ok,
             cancelling,
             held,
             boots,
@@ -146,7 +146,7 @@ impl ActionRow {
             (&mut self.sent, sent),
             (&mut self.accepted, accepted),
             (&mut self.ok, ok),
-            (&mut self.ended, ended),
+            (&mut self.not_ok, not_ok),
             (&mut self.cancelling, cancelling),
             (&mut self.held.ranks, held),
             (&mut self.lingering, lingering),
@@ -161,7 +161,7 @@ impl ActionRow {
 
     /// Returns the estimated size of the action's whole row in the store, in bytes.
     pub(crate) fn estimated_bytes(&self) -> usize {
-        let sets = [&self.ranks, &self.waiting, &self.sent, &self.accepted, &self.ok, &self.ended];
+        let sets = [&self.ranks, &self.waiting, &self.sent, &self.accepted, &self.ok, &self.not_ok];
         let sets = sets.into_iter().chain([&self.cancelling, &self.held.ranks, &self.lingering]);
         let sets = sets.chain(self.boots.values()).chain(self.overdue.values()).chain(self.limits.values());
         let sets = sets.chain(self.remarks.values());

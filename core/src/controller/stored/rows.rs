@@ -207,7 +207,7 @@ impl DrainRow {
     }
 }
 
-/// An action of an attempt. Each of its ranks is in exactly one of `waiting`, `sent`, `accepted`, `ok` and `ended`.
+/// An action of an attempt. Each of its ranks is in exactly one of `waiting`, `sent`, `accepted`, `ok` and `not_ok`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionRow {
     pub id: ActionId,
@@ -229,7 +229,8 @@ pub struct ActionRow {
     pub accepted: IdSet,
     pub ok: IdSet,
     /// Ranks that ended, but not as `ok`. A [`RankRow`] has the details of each.
-    pub ended: IdSet,
+    #[serde(rename = "ended")]
+    pub not_ok: IdSet,
     /// Open ranks to cancel. The controller repeats the Cancel at each new session of a rank's node, until the rank has
     /// ended.
     pub cancelling: IdSet,
@@ -310,7 +311,7 @@ impl ActionRow {
             sent: IdSet::new(),
             accepted: IdSet::new(),
             ok: IdSet::new(),
-            ended: IdSet::new(),
+            not_ok: IdSet::new(),
             cancelling: IdSet::new(),
             cancel_why: None,
             boots: BTreeMap::new(),
@@ -330,7 +331,7 @@ impl ActionRow {
     }
 
     /// Returns the ranks that have not ended.
-    pub fn open(&self) -> IdSet {
+    pub fn open_ranks(&self) -> IdSet {
         let mut open = self.waiting.union(&self.sent);
         open.extend_with(&self.accepted);
         open

@@ -135,10 +135,10 @@ proptest! {
                 Step::Restart => { b = b.restart(); sessions.clear(); }
             }
             for row in &b.store.actions {
-                let sets = [&row.waiting, &row.sent, &row.accepted, &row.ok, &row.ended];
+                let sets = [&row.waiting, &row.sent, &row.accepted, &row.ok, &row.not_ok];
                 prop_assert_eq!(sets.iter().map(|s| s.len()).sum::<u64>(), row.ranks.len());
                 prop_assert!(sets.iter().all(|s| s.is_subset(&row.ranks)));
-                let ended = row.ok.len() + row.ended.len() == row.ranks.len();
+                let ended = row.ok.len() + row.not_ok.len() == row.ranks.len();
                 prop_assert_eq!(row.verdict.is_some(), ended && !row.growing);
                 for rank in row.ok.iter() {
                     let task = TaskId { action: row.id, rank: Rank(rank) };

@@ -272,7 +272,7 @@ fn who_is_silent_for_its_lease_loses_the_rest() {
     b.pass(LEASE_MS);
     assert_eq!(b.outcome(task("stage", "j", 0)), lost);
     let row = b.action("stage", "j", 0);
-    assert_eq!((row.ok.to_string(), row.ended.to_string()), ("1".to_owned(), "0,2".to_owned()));
+    assert_eq!((row.ok.to_string(), row.not_ok.to_string()), ("1".to_owned(), "0,2".to_owned()));
     assert_eq!(row.external.as_ref().unwrap().ended[&names("rabbit1").pop_first().unwrap()].ended.outcome, lost);
     let reason = "stage: lost (the lease of its service ran out): its lease was 30s, its service last reported at \
                   2023-11-14T22:13:30Z (job j attempt 0)";

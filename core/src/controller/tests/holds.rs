@@ -82,7 +82,7 @@ fn a_resource_is_resolved_alone_or_with_ranks() {
         let row = b.action("stage", "j", 0);
         let external = row.external.as_ref().unwrap();
         let left = external.resources.iter().filter(|name| !external.ended.contains_key(*name)).cloned().collect();
-        assert_eq!(crate::job::Part { ranks: row.open(), resources: left }.to_string(), open);
+        assert_eq!(crate::job::Part { ranks: row.open_ranks(), resources: left }.to_string(), open);
     }
 }
 

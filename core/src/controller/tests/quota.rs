@@ -118,7 +118,7 @@ fn tasks_that_no_limit_ends_keep_no_others_from_their_end() {
     b.m.cx.quota.set(2);
     b.pass(60_000);
     go_on(&mut b);
-    assert_eq!(b.action("prolog", "f2", 0).ended.to_string(), "3-4");
+    assert_eq!(b.action("prolog", "f2", 0).not_ok.to_string(), "3-4");
 }
 
 fn drain(hosts: &str) -> Request {

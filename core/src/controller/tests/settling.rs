@@ -18,7 +18,7 @@ fn an_action_starts_once_per_node_and_names_unknown_nodes() {
     assert_eq!(starts(&effects), [(n0, 0)]);
     let row = b.action("prolog", "j", 0);
     assert_eq!(
-        (row.sent.to_string(), row.waiting.to_string(), row.ended.to_string()),
+        (row.sent.to_string(), row.waiting.to_string(), row.not_ok.to_string()),
         ("0".into(), "1".into(), "2".into())
     );
     assert_eq!(b.outcome(task("prolog", "j", 2)), Outcome::Lost { why: Loss::UnknownNode });
@@ -45,7 +45,7 @@ fn a_completion_is_reported_once_and_its_verdict_is_a_notice() {
     assert_eq!(b.reported("j"), ["attempt", "action-start", "finish", "drain", "finish", "verdict"]);
     let row = b.action("prolog", "j", 0);
     assert_eq!(
-        (row.verdict, row.ok.to_string(), row.ended.to_string()),
+        (row.verdict, row.ok.to_string(), row.not_ok.to_string()),
         (Some(Verdict::Failed), "0".into(), "1".into())
     );
     assert_eq!(b.store.outbox[0].body.value()["status"], 3);

@@ -80,7 +80,8 @@ impl Message {
         }
     }
 
-    /// Returns the answer that refuses this request; `None` if the sender wants no answer.
+    /// Returns the answer that refuses this request; `None` if this message is no request, or its
+    /// sender wants no answer.
     pub fn refusal(&self, errnum: u32) -> Option<Self> {
         let wants_one = matches!(self.kind, Kind::Request { .. }) && self.flags & NO_RESPONSE == 0;
         wants_one.then(|| Self {

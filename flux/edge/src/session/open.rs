@@ -58,7 +58,9 @@ impl Session {
     /// Connects to the broker, makes the first checks, and opens the streams of events.
     ///
     /// # Errors
-    /// [`Fault`]: the broker is away or a check fails. Flux's jobs and drains are as before.
+    /// [`Fault`]: the broker is away, refuses a request, or gives an answer that the edge cannot read; this broker is
+    /// not rank 0 of the system instance; another edge runs; or the plugin does not fit. Flux's jobs and drains are as
+    /// before.
     pub async fn open(config: &Config) -> Result<Self, Fault> {
         let path = config.flux.to_path_buf();
         let away = |source| Fault::Away { path: path.clone(), source };

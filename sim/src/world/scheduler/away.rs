@@ -1,6 +1,6 @@
 //! Faults of the resource manager: an outage, a rollback to an earlier state of its jobs, a cut connection.
 
-use super::{Asked, Kind, Link, Of};
+use super::{Kind, Link, Of, PendingRequest};
 use crate::world::World;
 
 impl World {
@@ -9,7 +9,7 @@ impl World {
         self.scheduler.link = Link::Down;
         // The answers are lost: after the outage, the resource manager makes these requests again.
         for asked in std::mem::take(&mut self.scheduler.asked).into_values() {
-            if let Asked::Add(of) | Asked::Other(of) = asked
+            if let PendingRequest::Add(of) | PendingRequest::Other(of) = asked
                 && let Some(job) = self.scheduler.book.jobs.get_mut(&of)
             {
                 job.asked_in = None;

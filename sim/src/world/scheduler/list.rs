@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use perilog_core::Terms;
 use perilog_core::controller::io::{JobPhase, Listed, ListedDrain, Request, SyncPage};
 
-use super::{Asked, Load, Of, Phase, World, hosts_of, site};
+use super::{Load, Of, PendingRequest, Phase, World, hosts_of, site};
 
 /// Number of attempts on a page of the edge's list.
 const PAGE: usize = 2;
@@ -15,7 +15,7 @@ impl World {
     pub(super) fn send_page(&mut self, load: Load, mut pages: Vec<SyncPage>, refused: BTreeSet<Of>) {
         if !pages.is_empty() {
             let page = pages.remove(0);
-            self.asks(Asked::Sync(load, pages, refused), Request::Sync(Box::new(page)));
+            self.asks(PendingRequest::Sync(load, pages, refused), Request::Sync(Box::new(page)));
         }
     }
 

@@ -16,9 +16,9 @@ use perilog_core::task::{Intent, Lingering, OnTimeout, Plan};
 use zbus::message::{Header, Type};
 use zbus::{Connection, Guid, Message, MessageStream, OwnedObjectPath, Variant, connection};
 
-use super::bus::{Bus, Listed, Surroundings};
-use super::cgroups::Cgroups;
-use super::signals::Interest;
+use super::super::bus::{Bus, Listed, Surroundings};
+use super::super::cgroups::Cgroups;
+use super::super::signals::Interest;
 use crate::testing;
 use crate::wakeups::Wakeups;
 

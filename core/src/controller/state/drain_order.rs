@@ -1,4 +1,4 @@
-//! Order: an operator's request about many hosts, which takes several batches.
+//! Drain order: an operator's request to drain many hosts or lift their drains, which takes several batches.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::ids::HostName;
 /// An operator's request to drain hosts, or to lift their drains, that is being carried out. A request for all hosts of
 /// a large cluster takes several batches (`quota`).
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Order {
+pub(crate) struct DrainOrder {
     pub(crate) client: Client,
     pub(crate) uid: u32,
     pub(crate) act: Act,
@@ -30,7 +30,7 @@ pub(crate) enum Act {
     Undrain { forget: bool, notice_id: Option<u64> },
 }
 
-impl Order {
+impl DrainOrder {
     pub(crate) fn new(
         (client, uid): (Client, u32),
         act: Act,

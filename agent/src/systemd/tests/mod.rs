@@ -1,0 +1,3 @@
+//! Tests that need a peer on a bus.
+
+mod release_239;
