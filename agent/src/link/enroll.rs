@@ -9,9 +9,9 @@
 //! The key is on disk before the agent asks, so the agent can ask again if an answer is lost. Open sessions are not
 //! affected.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use perilog_host::enroll::{Ask, AskError, ask, bound};
 use perilog_host::link::Dial;
 use perilog_host::munge::{self, MungeError};
 use perilog_host::tls::{ClientTls, TlsError, TlsFiles, check_issued};
-use perilog_host::{authority, clock};
+use perilog_host::{authority, clock, directory};
 use tokio::sync::{Notify, watch};
 
 use super::Controllers;
@@ -301,8 +301,8 @@ fn token_as(own: u32, path: &Path) -> Result<String, EnrollError> {
 /// Writes the file whole or not at all; creates the directory, which only root can enter.
 fn write(path: &Path, mode: u32, text: &str) -> Result<(), EnrollError> {
     let failed = |source| EnrollError::File { path: path.to_owned(), source };
-    if let Some(directory) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    if let Some(parent) = path.parent() {
+        directory::make(parent).map_err(failed)?;
     }
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");

@@ -53,19 +53,21 @@ impl Faults {
         let mut words = text.split_whitespace();
         let (seed, one_in): (u64, u64) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
         if self.seed != seed {
-            (self.seed, self.random) = (seed, seed ^ 0x2545_f491_4f6c_dd1d);
+            // Each process draws other numbers: otherwise a program that starts again fails at the same call for ever.
+            let own = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(std::process::id());
+            (self.seed, self.random) = (seed, own.wrapping_mul(0x2545_f491_4f6c_dd1d) | 1);
         }
         if call == Call::Write
             && let Some(errno) = self.after_short.take()
         {
             return Some(Fault::Fails(errno));
         }
-        if self.draw() % one_in.max(1) != 0 {
+        if !self.draw().is_multiple_of(one_in.max(1)) {
             return None;
         }
         let errors: Vec<Errno> = words.filter_map(errno).filter(|errno| fits(*errno, call)).collect();
         let errno = *errors.get(usize::try_from(self.draw()).unwrap_or(0).checked_rem(errors.len())?)?;
-        if call == Call::Write && self.draw() % 2 == 0 {
+        if call == Call::Write && self.draw().is_multiple_of(2) {
             self.after_short = Some(errno);
             return Some(Fault::Short(self.draw()));
         }

@@ -1,13 +1,14 @@
 //! Files of an authority and of its certificates. Only the owner can read a key, from the first byte on. Public files
 //! are readable under every umask. In a daemon's directory, files keep their owner although root writes them.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::Path;
 
 use perilog_host::authority::Lock;
 pub(in crate::verb) use perilog_host::authority::{CA_CERT, CA_KEY, CRL};
+use perilog_host::directory;
 use sha2::{Digest, Sha256};
 
 use crate::fault::Fault;
@@ -34,10 +35,9 @@ pub(in crate::verb) enum Who {
     },
 }
 
-/// Creates `dir` and its parents; other users may not read new directories.
+/// Creates `dir` and its parents; other users may not read new directories. On return their names are on the disk.
 pub(in crate::verb) fn directory(dir: &Path) -> Result<(), Fault> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(|source| Fault::File { what: "cannot make", path: dir.to_owned(), source })
+    directory::make(dir).map_err(|source| Fault::File { what: "cannot make", path: dir.to_owned(), source })
 }
 
 /// Locks an authority's directory against other processes, until the returned lock is dropped.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, LazyLock, Mutex, mpsc};
 
 use perilog_disk::disk::Disk;
@@ -34,13 +35,13 @@ const CUTS_OF_A_BAD_DISK: usize = 200;
 const WITHOUT_MEANING: [&str; 2] = ["controller.db-shm", "controller.db-reserve"];
 
 /// A directory with all that a controller needs; its own directory in that is recorded.
-struct Place {
-    bed: Bed,
-    recorded: Recorded,
+pub(crate) struct Place {
+    pub(crate) bed: Bed,
+    pub(crate) recorded: Recorded,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut bed = Bed::new();
         let directory = bed.use_disk().canonicalize().unwrap();
         let enroll = directory.join("enroll");
@@ -49,17 +50,23 @@ impl Place {
         Self { bed, recorded: Recorded { directory, record } }
     }
 
-    fn start(&mut self) -> Controller {
-        self.bed.write_config();
-        let mut command = self.bed.command();
-        self.recorded.preload(&mut command).unwrap();
+    pub(crate) fn start(&mut self) -> Controller {
+        let command = self.command();
         self.bed.start_with(command)
     }
 
-    /// Has agents and clients at work until the clients are done.
-    fn tour(&self, controller: &Controller) {
+    /// Returns a command for a controller that is recorded.
+    pub(crate) fn command(&self) -> Command {
+        self.bed.write_config();
+        let mut command = self.bed.command();
+        self.recorded.preload(&mut command).unwrap();
+        command
+    }
+
+    /// Has agents and clients at work until the clients have run so many jobs each. `enroll`: port of the enrolment
+    /// server.
+    pub(crate) fn tour(&self, port: u16, enroll: u16, jobs: u64) {
         let marks = Arc::new(self.recorded.marks().unwrap());
-        let port = controller.address.port();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         for number in 0..2 * CLIENTS {
             let host = format!("n{number}");
@@ -67,8 +74,6 @@ impl Place {
             let node = Node::new(&host, format!("localhost:{port}"), tls, number, marks.clone());
             runtime.spawn(node.run());
         }
-        let line = controller.log.wait_for("enrolling nodes");
-        let enroll = line.split("address=127.0.0.1:").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
         let tls = ClientTls::load_anonymous(&self.bed.authority.files("new")).unwrap();
         let client = |client| Tour {
             socket: self.bed.socket(),
@@ -81,7 +86,7 @@ impl Place {
         std::thread::scope(|scope| {
             for client in &clients {
                 scope.spawn(|| {
-                    client.jobs(0..JOBS);
+                    client.jobs(0..jobs);
                     client.open_job();
                 });
             }
@@ -91,16 +96,22 @@ impl Place {
     }
 }
 
-/// A recorded run of a controller, with all tables in use.
-struct Run {
-    record: Vec<u8>,
-    place: Place,
+/// Returns the port of the controller's enrolment server.
+pub(crate) fn enroll_port(controller: &Controller) -> u16 {
+    let line = controller.log.wait_for("enrolling nodes");
+    line.split("address=127.0.0.1:").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap()
 }
 
-static RUN: LazyLock<Run> = LazyLock::new(|| {
+/// A recorded run of a controller, with all tables in use.
+pub(crate) struct Run {
+    pub(crate) record: Vec<u8>,
+    pub(crate) place: Place,
+}
+
+pub(crate) static RUN: LazyLock<Run> = LazyLock::new(|| {
     let mut place = Place::new();
     let controller = place.start();
-    place.tour(&controller);
+    place.tour(controller.address.port(), enroll_port(&controller), JOBS);
     controller.signal(Signal::TERM);
     assert_eq!(controller.terminated().code(), Some(0));
     let record = std::fs::read(&place.recorded.record).unwrap();
@@ -120,7 +131,8 @@ fn empty_tables(store: &Path) -> Vec<String> {
 }
 
 /// Cuts the power at these moments, and has `examine` look at each image, on all cores. Returns what it found wrong.
-fn examine_all(
+pub(crate) fn examine_all(
+    disk: Disk,
     entries: &[Entry<'_>],
     seed: u64,
     moments: &[usize],
@@ -142,7 +154,7 @@ fn examine_all(
             });
         }
         let mut number = 0;
-        power::cuts(Disk::new(seed), seed, entries, moments, |cut| {
+        power::cuts(disk, seed, entries, moments, |cut| {
             sender.send((number, cut)).unwrap();
             number += 1;
         });
@@ -157,15 +169,9 @@ fn acknowledged_records_survive_power_cuts_of_the_controller() {
     let seed = 1;
     let moments = power::moments(seed, &entries, cuts(CUTS));
     let every = (moments.len() / STARTS).max(1);
-    let bad =
-        examine_all(
-            &entries,
-            seed,
-            &moments,
-            |number, cut| {
-                if number % every == 0 { starts(cut) } else { image::problem(cut) }
-            },
-        );
+    let bad = examine_all(Disk::new(seed), &entries, seed, &moments, |number, cut| {
+        if number % every == 0 { starts(cut) } else { image::problem(cut) }
+    });
     let marks = entries.iter().filter(|entry| matches!(entry, Entry::Acknowledged { .. })).count();
     let syncs = entries.iter().filter(|entry| matches!(entry, Entry::Sync { .. })).count();
     eprintln!("{} calls, {syncs} syncs, {marks} marks; {} images, {} bad", entries.len(), moments.len(), bad.len());
@@ -177,7 +183,7 @@ fn acknowledged_records_survive_power_cuts_of_the_controller() {
 fn a_disk_that_ignores_syncs_is_found_out() {
     let entries = power::without_some_syncs(1, &record::read(&RUN.record).unwrap());
     let moments = power::moments(1, &entries, CUTS_OF_A_BAD_DISK);
-    let bad = examine_all(&entries, 1, &moments, |_, cut| image::problem(cut));
+    let bad = examine_all(Disk::new(1), &entries, 1, &moments, |_, cut| image::problem(cut));
     let lost = bad.iter().filter(|wrong| wrong.contains("lost: ")).count();
     eprintln!("{} images, {} bad, {lost} without something acknowledged", moments.len(), bad.len());
     assert!(lost > 0, "{bad:?}");
@@ -206,7 +212,7 @@ fn the_record_of_the_controller_is_complete() {
 }
 
 /// Starts the real controller on an image, and has it take a job.
-fn starts(cut: &Cut<'_>) -> Option<String> {
+pub(crate) fn starts(cut: &Cut<'_>) -> Option<String> {
     let dir = crate::in_memory();
     cut.image.write(dir.path()).unwrap();
     let mut bed = Bed::new();

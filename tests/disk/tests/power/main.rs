@@ -12,11 +12,14 @@ mod authority;
 #[path = "../../../../controller/tests/daemon/bed.rs"]
 #[allow(dead_code, reason = "the controller's tests need more of it")]
 mod bed;
+mod ca;
 mod controller;
+mod faults;
 mod image;
 #[path = "../../../../controller/tests/daemon/log.rs"]
 #[allow(dead_code, reason = "the controller's tests need more of it")]
 mod log;
+mod migration;
 mod nodes;
 mod tour;
 
