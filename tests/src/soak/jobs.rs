@@ -36,7 +36,8 @@ const ANSWER: &str = "5";
 #[derive(Debug)]
 enum Stage {
     New,
-    Added(Option<Running>),
+    /// Added; with the client that waits for its prolog, and the name of the host of the client.
+    Added(Option<(String, Running)>),
     Ran,
     Finished,
 }
@@ -81,10 +82,15 @@ fn step(cluster: &Cluster, name: &str, stage: &mut Stage) {
     match stage {
         Stage::New if succeeds(&["job", "add", name, "--R", R]) => *stage = Stage::Added(None),
         Stage::Added(client) => {
-            let run = || cluster.start_perilog(&["--quiet", "run", "prolog", "--job", name]).ok();
+            let Ok(host) = cluster.controller().map(|host| host.name().to_owned()) else { return };
+            // A client waits on its own host for the controller, which may have moved.
+            if client.as_ref().is_some_and(|(of, _)| *of != host) {
+                *client = None;
+            }
+            let run = || Some((host, cluster.start_perilog(&["--quiet", "run", "prolog", "--job", name]).ok()?));
             match client {
                 None => *client = run(),
-                Some(running) => match running.output() {
+                Some((_, running)) => match running.output() {
                     Ok(output) if output.code().is_some_and(|code| VERDICTS.contains(&code)) => *stage = Stage::Ran,
                     Ok(output) if output.status.is_none() => {}
                     _ => *client = run(),
@@ -120,7 +126,10 @@ pub(crate) fn judge(cluster: &Cluster, jobs: &[String], probes: &[String]) -> Re
         }
         let comparison = ledger::compare(of_job, &known, scripts);
         compared += comparison.len();
-        differences.extend(comparison.faults());
+        differences.extend(comparison.faults().into_iter().map(|fault| match fault.starts_with("job ") {
+            true => fault,
+            false => format!("job {job}: {fault}"),
+        }));
     }
     for job in jobs {
         differences.extend(received.faults(job, &FOUR).into_iter().map(|fault| format!("job {job}: {fault}")));
