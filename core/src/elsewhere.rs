@@ -9,8 +9,8 @@ pub fn elsewhere(hosts: &HostList, own: &str) -> Option<String> {
     let others: Vec<&str> = hosts.iter().filter(|host| Some(*host) != own).collect();
     let first = others.first()?;
     Some(format!(
-        "[failover] has the controller on this host or on {}; there: perilog -H {first} COMMAND; where it runs nowhere: \
-         crm_mon -1",
+        "[failover] has the controller on this host or on {}; there: perilog -H {first} COMMAND; where it runs \
+         nowhere: crm_mon -1",
         others.join(", ")
     ))
 }

@@ -47,8 +47,8 @@ pub(super) fn create_private(path: &Path) -> Result<(), OpenError> {
     made.map(drop).map_err(|source| OpenError::Place { path: path.to_owned(), source })
 }
 
-/// Writes a small file beside the store that only the owner may read: after a crash or a power cut the file is whole, or
-/// as it was before. On return it is on the disk.
+/// Writes a small file beside the store that only the owner may read. After a crash or a power cut the file is whole,
+/// or as it was before. On return it is on the disk.
 pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let new = beside(path, "new");
     let write = || -> io::Result<()> {

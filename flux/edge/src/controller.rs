@@ -24,7 +24,7 @@ const PRINT_LIMIT: Duration = Duration::from_secs(15);
 pub enum CallError {
     #[error("the controller is away: {0}")]
     Away(#[from] io::Error),
-    /// The controller has several hosts (`[failover]`), and does not run on this one; with the text of where it may run.
+    /// The controller has several hosts (`[failover]`), and does not run on this one. `elsewhere`: where it may run.
     #[error("the controller is away: {source}; {elsewhere}")]
     Elsewhere { source: io::Error, elsewhere: String },
     /// The controller refuses the edge, or the system does not let the edge open the controller's socket; with the text
@@ -143,8 +143,8 @@ fn message(method: &str, parameters: &Value, more: bool) -> Vec<u8> {
     bytes
 }
 
-/// Returns the text of where else the controller may run, by the configuration that its `program` prints; `None`: it has
-/// one host, or the program is not installed here.
+/// Returns the text of where else the controller may run, by the configuration that its `program` prints; `None`: it
+/// has one host, or the program is not installed here.
 async fn elsewhere(program: &Path) -> Option<String> {
     let printed = perilog_host::program::ask(program, &["--print-config"], b"", PRINT_LIMIT).await.ok()?;
     let own = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;

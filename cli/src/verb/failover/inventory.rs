@@ -58,8 +58,8 @@ pub(in crate::verb) struct Inventory {
     pub(in crate::verb) enabled: Vec<String>,
     /// User id and group id of the controller's user; `None`: there is no such user.
     pub(in crate::verb) user: Option<(u32, u32)>,
-    /// The files of the configuration, the drop-ins of the controller's units, and the files of `[tls]`; not those below
-    /// the mount, which move.
+    /// The files of the configuration, the drop-ins of the controller's units, and the files of `[tls]`. Files below
+    /// the mount are not among them, because they move.
     pub(in crate::verb) files: BTreeMap<PathBuf, Text>,
     /// The paths of the controller's own certificate and key, which are also in `files`. Each host may have its own.
     pub(in crate::verb) own: Vec<PathBuf>,

@@ -103,7 +103,7 @@ struct Config {
     cluster: String,
     tls: Option<TlsFiles>,
     enrols: Option<u16>,
-    /// The hosts on which a cluster manager starts the controller (`[failover]`); `None`: systemd starts it on this one.
+    /// The hosts on which a cluster manager starts the controller (`[failover]`); `None`: systemd starts it here.
     hosts: Option<HostList>,
 }
 

@@ -176,8 +176,8 @@ fn plan(first: &Inventory, there: &There) -> Result<Plan, Vec<String>> {
     if conflicts.is_empty() { Ok(plan) } else { Err(conflicts) }
 }
 
-/// Returns the lines of a drop-in, without blank lines and comments, for the operator to read before `init` writes them:
-/// a drop-in of a unit can run any program as root. Other files have none.
+/// Returns the lines of a drop-in, without blank lines and comments, for the operator to read before `init` writes
+/// them: a drop-in of a unit can run any program as root. Other files have none.
 fn lines(path: &Path, contents: &str) -> Vec<String> {
     let is_shown = |line: &&str| !line.is_empty() && !line.starts_with(['#', ';']);
     let all: Vec<&str> =
