@@ -244,7 +244,15 @@ impl Spool {
     fn remove_task(&self, stem: &str) -> Result<(), SpoolError> {
         let dir = self.task(stem);
         let gone = self.root.join("tasks").join(format!("{TEMPORARY}gone-{stem}"));
-        let had_result = match fs::rename(&dir, &gone) {
+        let aside = || fs::rename(&dir, &gone);
+        let moved = aside().or_else(|error| match error.kind() {
+            // An earlier removal of this task failed within the directory.
+            io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists if !defect!(RemovalLeftHalf) => {
+                fs::remove_dir_all(&gone).and_then(|()| aside())
+            }
+            _ => Err(error),
+        });
+        let had_result = match moved {
             Ok(()) => {
                 let had_result = gone.join("result.json").exists();
                 fs::remove_dir_all(&gone).map_err(|e| SpoolError::io("remove", &gone, e))?;

@@ -79,6 +79,20 @@ fn writing_an_outcome_restores_a_removed_intent() {
     }
 }
 
+/// Regression test: the removal of a task's directory failed within the directory. When the task had begun anew, each
+/// further removal failed too, until the agent restarted.
+#[test]
+fn a_removal_that_failed_is_completed_by_the_next() {
+    let (_dir, spool, _lock) = spool();
+    let (stem, intent) = task();
+    spool.write_intent(&stem, &intent).unwrap();
+    let left = spool.tasks().join(format!("{TEMPORARY}gone-{stem}"));
+    fs::create_dir(&left).unwrap();
+    fs::write(left.join("claim"), "").unwrap();
+    spool.write_tombstone(&stem, &tombstone(&intent)).unwrap();
+    assert_eq!((spool.has(&stem), left.exists()), (false, false));
+}
+
 #[test]
 fn a_task_from_intent_to_tombstone() {
     let (_dir, spool, _lock) = spool();

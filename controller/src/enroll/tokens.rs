@@ -16,7 +16,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use perilog_core::{HostList, HostName};
+use perilog_core::{HostList, HostName, defect};
 use perilog_host::authority::canonical;
 use perilog_host::directory;
 use serde::{Deserialize, Serialize};
@@ -240,6 +240,9 @@ impl Tokens {
     }
 
     fn sync(&self) -> io::Result<()> {
+        if defect!(TokensNotSynced) {
+            return Ok(());
+        }
         File::open(&self.dir)?.sync_all()
     }
 }

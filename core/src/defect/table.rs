@@ -547,6 +547,15 @@ table! {
     CheckpointErrorsIgnored: "the store goes on after a checkpoint that failed",
         "5: what was acknowledged survives a crash",
         Hunt::Unit { program: "disk: failed_syncs", filter: "no_checkpoint_begins_behind" };
+    HostNotedInPlace: "the file that names the store's host is written in place, and nothing syncs it",
+        "5: what was acknowledged or shown survives a power cut",
+        Hunt::Unit { program: "disk: power", filter: "acknowledged_records_survive" };
+    TokensNotSynced: "a one-time token is handed out before its name is on the disk",
+        "5: what was acknowledged or shown survives a power cut",
+        Hunt::Unit { program: "disk: power", filter: "acknowledged_records_survive" };
+    RemovalLeftHalf: "a directory of a task whose removal failed keeps the agent from every later removal of the task",
+        "8: what waits ends without a restart",
+        Hunt::Unit { program: "agent", filter: "a_removal_that_failed_is_completed_by_the_next" };
     FollowsWithoutEnvironment: "an after-action that no request began has no environment",
         "an epilog of a lost attempt has the variables of its prolog",
         Hunt::Unit { program: "core", filter: "an_epilog_that_nobody_asked_for_has_the_variables_of_its_prolog" };

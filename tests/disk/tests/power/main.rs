@@ -21,6 +21,9 @@ mod image;
 mod log;
 mod migration;
 mod nodes;
+mod spool;
+#[path = "../../../../agent/src/testing.rs"]
+mod testing;
 mod tour;
 
 use std::path::PathBuf;
