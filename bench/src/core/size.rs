@@ -40,7 +40,7 @@ fn attempt(row: &AttemptRow) -> usize {
 }
 
 fn action(row: &ActionRow) -> usize {
-    let sets = [&row.ranks, &row.waiting, &row.sent, &row.accepted, &row.ok, &row.ended, &row.cancelling];
+    let sets = [&row.ranks, &row.waiting, &row.sent, &row.accepted, &row.ok, &row.not_ok, &row.cancelling];
     let sets: usize = sets.into_iter().map(text).sum();
     sets + json(&row.env) + json(&row.boots) + json(&row.held)
 }

@@ -102,7 +102,7 @@ impl Exporter {
                 "ended_ms": row.ended_ms,
                 "verdict": row.verdict, "waiting": row.waiting, "sent": row.sent, "accepted": row.accepted,
                 "ok": row.ok,
-                "ended": row.ended, "cancelling": row.cancelling,
+                "ended": row.not_ok, "cancelling": row.cancelling,
             }));
         }
         for row in part.ranks {

@@ -381,7 +381,7 @@ fn action(row: &Cells<'_>) -> Result<ActionRow, Wrong> {
         sent: parsed(row, "sent")?,
         accepted: parsed(row, "accepted")?,
         ok: parsed(row, "ok")?,
-        ended: parsed(row, "ended")?,
+        not_ok: parsed(row, "ended")?,
         cancelling: parsed(row, "cancelling")?,
         cancel_why: column(row, "cancel_why")?,
         boots: json::<BTreeMap<u32, _>>(row, "boots")?,

@@ -94,7 +94,7 @@ fn action_row() -> impl Strategy<Value = Box<ActionRow>> {
                 sent: next(),
                 accepted: next(),
                 ok: next(),
-                ended: next(),
+                not_ok: next(),
                 cancelling: next(),
                 cancel_why: userid.map(|_| text),
                 boots: BTreeMap::from([(1, next())]),

@@ -184,7 +184,7 @@ fn action(db: &Connection, row: &ActionRow) -> Result<()> {
             set(&row.sent),
             set(&row.accepted),
             set(&row.ok),
-            set(&row.ended),
+            set(&row.not_ok),
             set(&row.cancelling),
             row.cancel_why,
             json(&row.boots)?,

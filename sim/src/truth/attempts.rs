@@ -172,7 +172,7 @@ impl Truth {
         let followed = |rank: u32| {
             epilog.is_some_and(|epilog| {
                 let over = epilog.verdict.is_some() && !epilog.ranks.contains(rank);
-                over || epilog.ok.contains(rank) || epilog.ended.contains(rank)
+                over || epilog.ok.contains(rank) || epilog.not_ok.contains(rank)
             })
         };
         let without_caller = self.runs.iter().find(|run| {

@@ -105,7 +105,7 @@ impl Truth {
         without.subtract(&row.released.ranks);
         for action in store.actions.iter().filter(|action| action.job == *job && action.attempt == attempt) {
             if action.verdict == Some(Verdict::Ok) && action.name.as_str() != "epilog" {
-                without.subtract(&action.ended);
+                without.subtract(&action.not_ok);
             }
         }
         if !without.is_empty() {

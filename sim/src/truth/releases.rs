@@ -510,7 +510,7 @@ impl Truth {
         let never_begun = |row: &ActionRow| -> IdSet {
             let ends = store.ranks.iter().filter(|rank| rank.task.action == row.id);
             let never = ends.filter(|rank| rank.ended.outcome == (Outcome::Cancelled { status: None }));
-            let mut never = never.map(|rank| rank.task.rank.0).collect::<IdSet>().intersection(&row.ended);
+            let mut never = never.map(|rank| rank.task.rank.0).collect::<IdSet>().intersection(&row.not_ok);
             row.boots.values().for_each(|sent| never.subtract(sent));
             never
         };
@@ -531,7 +531,7 @@ impl Truth {
             let rows = store.ranks.iter().filter(|rank| rank.task.action == id && !rank.ended.outcome.is_ok());
             rows.map(|rank| rank.task.rank.0).collect()
         };
-        let mine = bad_of(row.id).intersection(&row.ended).difference(&shed);
+        let mine = bad_of(row.id).intersection(&row.not_ok).difference(&shed);
         let (mut used, mut more) = (IdSet::new(), 0);
         let of_attempt = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt && a.id != row.id;
         let forgiven = |a: &&ActionRow| a.verdict == Some(Verdict::Ok) && a.name.as_str() != "epilog";
@@ -540,7 +540,7 @@ impl Truth {
             // The two verdicts came in one batch: the checks cannot see the order.
             others |= other.ended_ms == row.ended_ms;
             if forgiven(&other) {
-                used.extend_with(&bad_of(other.id).intersection(&other.ended).difference(&never_begun(other)));
+                used.extend_with(&bad_of(other.id).intersection(&other.not_ok).difference(&never_begun(other)));
                 let ends = other.external.iter().flat_map(|external| external.ended.values());
                 more += ends.filter(|end| !end.ended.outcome.is_ok()).count() as u64;
             }

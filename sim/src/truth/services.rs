@@ -196,7 +196,7 @@ impl Truth {
             let Some(external) = action.external.as_deref().filter(|_| !self.doubtful.contains(&action.id)) else {
                 continue;
             };
-            let open = |rank: &u32| !action.ok.contains(*rank) && !action.ended.contains(*rank);
+            let open = |rank: &u32| !action.ok.contains(*rank) && !action.not_ok.contains(*rank);
             let ranks = releases.ranks.intersection(&action.ranks);
             let resources = releases.resources.iter().filter(|name| external.resources.contains(*name));
             let rank = ranks.iter().find(open).map(|rank| format!("rank {rank}"));

@@ -95,7 +95,7 @@ fn ended(store: &Snapshot, row: &ActionRow) -> Vec<(TaskId, Outcome)> {
     for rank in row.ok.iter() {
         all.push((TaskId { action: row.id, rank: Rank(rank) }, Outcome::Ok));
     }
-    for rank in store.ranks.iter().filter(|rank| rank.task.action == row.id && row.ended.contains(rank.task.rank.0)) {
+    for rank in store.ranks.iter().filter(|rank| rank.task.action == row.id && row.not_ok.contains(rank.task.rank.0)) {
         all.push((rank.task, rank.ended.outcome.clone()));
     }
     all
@@ -171,7 +171,7 @@ impl Truth {
 
     /// Checks that each rank of an action has exactly one state.
     fn check_sets(&mut self, which: usize, row: &ActionRow) {
-        let sets = [&row.waiting, &row.sent, &row.accepted, &row.ok, &row.ended];
+        let sets = [&row.waiting, &row.sent, &row.accepted, &row.ok, &row.not_ok];
         let sum: u64 = sets.iter().map(|set| set.len()).sum();
         let mut union = perilog_core::IdSet::new();
         sets.iter().for_each(|set| union.extend_with(set));
@@ -232,7 +232,7 @@ impl Truth {
     /// prolog ran in its node's current boot.
     fn check_verdict(&mut self, which: usize, store: &Snapshot, row: &ActionRow) {
         let (name, job) = (&row.name, &row.job);
-        let open = row.ranks.difference(&row.ok.union(&row.ended));
+        let open = row.ranks.difference(&row.ok.union(&row.not_ok));
         if !open.is_empty() {
             self.broken(|| format!("2 verdict: c{which} says {name} of {job} is over, and ranks {open} are not"));
         }

@@ -193,7 +193,7 @@ impl World {
         let rank = task.rank.0;
         // The scripts have ended, and the store keeps their end until the announced reboot.
         let waits = store.ranks.iter().any(|row| row.task == task && row.expects.is_some());
-        let has = row.ok.contains(rank) || row.ended.contains(rank) || waits;
+        let has = row.ok.contains(rank) || row.not_ok.contains(rank) || waits;
         let attempt = store.attempts.iter().find(|a| a.job == row.job && a.attempt == row.attempt);
         let host =
             attempt.and_then(|a| a.ranks.iter().zip(a.hosts.iter()).find(|(of, _)| *of == rank)).map(|(_, host)| host);

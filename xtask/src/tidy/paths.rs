@@ -58,7 +58,8 @@ mod tests {
         assert_eq!(paths(page), [(1, "core/src/judge.rs"), (1, "cli/"), (5, "mod.rs")]);
         let links = "[a](docs/x.md#keys), [b](https://x.org/y), [c](#keys), [`d`](core/src/d.rs)";
         assert_eq!(paths(links), [(1, "docs/x.md"), (1, "core/src/d.rs")]);
-        assert_eq!(paths("`Input::Policy`, `--json`, `agent.toml`, `handle(input, now) -> effects`, `.varlink`"), []);
+        let others = "`Input::Policy`, `--json`, `agent.toml`, `handle(input, now) -> effects`, `.varlink`";
+        assert!(paths(others).is_empty(), "{:?}", paths(others));
     }
 
     #[test]

@@ -98,7 +98,7 @@ impl Found {
             ["action", job, attempt, name] | ["end", job, attempt, name, _] => {
                 let rank = mark.get(4).map(|rank| rank.parse()).transpose()?;
                 actions.iter().any(|row| {
-                    let has_ended = |rank| row.ok.contains(rank) || row.ended.contains(rank);
+                    let has_ended = |rank| row.ok.contains(rank) || row.not_ok.contains(rank);
                     row.job.as_str() == job
                         && row.attempt.to_string() == attempt
                         && row.name.as_str() == name
