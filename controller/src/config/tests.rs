@@ -61,7 +61,7 @@ fn what_is_wrong_is_pointed_at() {
         ("", "controller.toml: missing key `cluster`"),
         (
             "cluster = 'a b'",
-            "controller.toml:1:11: cluster: malformed cluster name: at character 2: expected [A-Za-z0-9._-]",
+            "controller.toml:1:11: cluster: malformed cluster name at character 2: expected [A-Za-z0-9._-]",
         ),
         ("cluster = 'a'\nlisten = '5115'", "controller.toml:2:10: listen: "),
         ("cluster = 'a'\nstore = 'c.db'", "controller.toml:2:9: store: expected an absolute path"),

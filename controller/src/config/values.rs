@@ -55,7 +55,7 @@ impl TryFrom<String> for ClusterName {
     fn try_from(name: String) -> Result<Self, String> {
         // The same alphabet as a job's id.
         JobId::new(&name)
-            .map_err(|e| format!("malformed cluster name: at character {}: expected {}", e.column(), e.expected))?;
+            .map_err(|e| format!("malformed cluster name at character {}: expected {}", e.column(), e.expected))?;
         Ok(Self(name))
     }
 }

@@ -489,7 +489,7 @@ fn a_damaged_row_is_named() {
     store.db.execute_batch("UPDATE attempts SET ranks = '1-0'").unwrap();
     let error = store.load().unwrap_err().to_string();
     let expected = format!(
-        "the store: {}: table attempts, row 1: ranks: malformed idset \"1-0\": at character 3: expected ids in \
+        "the store: {}: table attempts, row 1: ranks: malformed idset \"1-0\" at character 3: expected ids in \
          ascending order, here 2 or more",
         dir.path().join("controller.db").display()
     );

@@ -33,7 +33,8 @@ impl Nodes {
             return;
         }
         if let Some(known) = self.other_spelling(page.host.as_str()) {
-            let why = format!("this node is {known}, not {}: host = \"{known}\" in its agent.toml", page.host);
+            let why =
+                format!("this node is known as {known}, not {}: set host = \"{known}\" in its agent.toml", page.host);
             self.turn_away(id, &page.host, &why, cx);
             return;
         }
@@ -104,13 +105,13 @@ impl Machine {
                     self.highest_seen = Some((host.clone(), seen));
                 }
                 let cure = if !is_reachable {
-                    "no take-over reaches that yet: on that host, rm /run/perilog/epoch.json; systemctl restart \
-                     perilog-agent"
+                    "no take-over can reach that epoch yet; on that host: rm /run/perilog/epoch.json; systemctl \
+                     restart perilog-agent"
                 } else {
-                    "if no other controller runs, `perilog controller recover --take-over`"
+                    "if no other controller runs, take over with `perilog controller recover --take-over`"
                 };
                 let text = format!(
-                    "the agent accepted a controller of epoch {}, ours is {}: {cure}",
+                    "the agent has accepted a controller of epoch {}, and this controller has epoch {}: {cure}",
                     seen.number, self.epoch.number
                 );
                 if let Some(node) = self.nodes.get_mut(&host) {
@@ -150,7 +151,7 @@ impl Machine {
                 self.cx.effects.push(Effect::Answer { question, host, text, last, lost: false });
             }
             (Some(host), FromAgent::Unsupported { message }) => {
-                let text = format!("the agent does not know message {message}: an older version?");
+                let text = format!("the agent does not know message {message}: is it an older version?");
                 self.cx.note_of_node(Level::Warning, &host, text);
             }
         }
