@@ -130,7 +130,7 @@ pub async fn wait(run_dir: &Path, limit: Duration) -> Result<(), FarewellError> 
             Step::Kill => signal(&seen.running, &["--signal=KILL"]).await,
             Step::Done => {
                 if !(seen.running.is_empty() && seen.unreported.is_empty()) {
-                    tracing::warn!("the node goes down with this open: {}", line(&seen));
+                    tracing::warn!("the node goes down although this is still open: {}", line(&seen));
                 }
                 return Ok(());
             }
@@ -176,7 +176,8 @@ fn line(seen: &Seen) -> String {
     match (seen.running.len(), seen.unreported.len()) {
         (0, 0) => "no script runs, and the controller has every outcome".to_owned(),
         (0, unreported) => {
-            format!("{unreported} outcomes are on their way to the controller: {}", names(&seen.unreported))
+            let tasks = if unreported == 1 { "1 task".to_owned() } else { format!("{unreported} tasks") };
+            format!("waiting until the controller has the outcome of {tasks}: {}", names(&seen.unreported))
         }
         (running, _) => format!("waiting for {running} to end: {}", names(&seen.running)),
     }
@@ -200,7 +201,7 @@ async fn signal(stems: &BTreeSet<String>, how: &[&str]) {
     let mut command = Command::new("systemctl");
     command.arg("kill").args(how).args(units).stdin(Stdio::null());
     tracing::warn!(
-        "past the limit: systemctl kill {} {}",
+        "the limit has passed, so the agent runs: systemctl kill {} {}",
         how.join(" "),
         stems.iter().cloned().collect::<Vec<_>>().join(" ")
     );

@@ -74,7 +74,7 @@ fn a_run_of_a_lost_job_asks_until_the_job_is_back() {
 /// A `perilog run` takes its attempt up: it repeats its request when the attempt is abandoned.
 #[test]
 fn a_run_asks_again_when_its_attempt_is_abandoned() {
-    let why = "the controller has started, and waits for its nodes first";
+    let why = "the controller has just started, and first waits for its nodes";
     let mut reply = running(true, 4);
     reply["waits"] = json!(why);
     let daemon = vec![

@@ -77,7 +77,7 @@ fn tokens_are_shown_once_and_listed_without_themselves() {
 
 #[test]
 fn a_token_that_cannot_be_made_says_what_to_do() {
-    let off = "there is no enrolment: set [enroll] listen in controller.toml, and restart";
+    let off = "enrolment is off: set [enroll] listen in controller.toml, and restart the controller";
     for (error, code, err) in [
         (
             Error("io.perilog.Controller.Refused", json!({"code": "unavailable", "text": off})),

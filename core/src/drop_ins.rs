@@ -19,6 +19,8 @@ const OF_TASKS: &str = "perilog-task-";
 /// The drop-ins that may override the package's drop-in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overriding {
+    /// Whether the package's drop-in, or a file that replaces it, is among the drop-ins.
+    pub is_pinned: bool,
     /// Paths of drop-ins for tasks.
     pub of_tasks: Vec<String>,
     /// Paths of drop-ins for other units, which change tasks as well.
@@ -30,7 +32,7 @@ impl Overriding {
     pub fn among<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
         let paths: Vec<(&str, &str, &str)> = paths.into_iter().filter_map(split).collect();
         let is_pinned = paths.iter().any(|(_, dir, name)| *name == PIN && dir.starts_with(OF_TASKS));
-        let mut overriding = Self::default();
+        let mut overriding = Self { is_pinned, ..Self::default() };
         for (path, dir, name) in paths {
             let is_packaged = path.starts_with("/usr/lib/") || path.starts_with("/lib/");
             let is_for_tasks = dir.starts_with(OF_TASKS);

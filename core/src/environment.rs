@@ -91,12 +91,12 @@ pub fn admit(
 ) -> Result<(BTreeMap<String, String>, u32), String> {
     let bytes: usize = offered.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > MAX_BYTES {
-        return Err(format!("environment of {bytes} bytes, at most {MAX_BYTES} are taken"));
+        return Err(format!("the environment has {bytes} bytes, and the limit is {MAX_BYTES}"));
     }
     for (name, value) in offered {
         if let Err(at) = check_name(name) {
             return Err(format!(
-                "malformed environment name {name:?}: at character {}: expected [A-Za-z_][A-Za-z0-9_]*",
+                "malformed environment name {name:?} at character {}: expected [A-Za-z_][A-Za-z0-9_]*",
                 at + 1
             ));
         }

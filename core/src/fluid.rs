@@ -85,7 +85,7 @@ impl FromStr for Fluid {
         match id.chars().next() {
             Some(first @ ('f' | SIGN)) => read(first.len_utf8(), 58, "a digit of base 58 (no 0, I, O or l)", base58),
             _ if id.starts_with("0x") => read(2, 16, "a hexadecimal digit", base16),
-            _ => read(0, 10, "a digit, or f, 0x or a dot of another form (RFC 19)", base10),
+            _ => read(0, 10, "a digit, or another form of RFC 19 (f..., 0x..., or with dots)", base10),
         }
     }
 }

@@ -142,7 +142,7 @@ fn check_set(
 
 fn check_job(what: &'static str, text: &str) -> Result<(), ParseError> {
     check_word(what, text).map_err(|error| match (jobs_of_slurm(text), job_meant(text)) {
-        (Some(list), _) => ParseError { expected: format!("a JobId of Slurm: {list} shows it"), ..error },
+        (Some(list), _) => ParseError { expected: format!("a JobId of Slurm, as printed by {list}"), ..error },
         (None, Some(meant)) => ParseError { expected: format!("{}: name this job {meant}", error.expected), ..error },
         (None, None) => error,
     })

@@ -192,7 +192,7 @@ impl Terms {
     pub fn check(&self, ranks: u64) -> Result<(), String> {
         if self.checks.len() > MAX_CHECKS {
             return Err(format!(
-                "{} checks have a tolerance of their own, at most {MAX_CHECKS} may",
+                "{} checks have their own tolerance, and the limit is {MAX_CHECKS}",
                 self.checks.len()
             ));
         }

@@ -50,9 +50,10 @@ pub fn judge(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
         (_, None, None) => (Outcome::Lost { why: Loss::Vanished }, None),
         (_, None, Some(result)) => {
             let note = if evidence.unit.is_some_and(|unit| unit.invocation.is_some()) {
-                "systemd began its unit again (Restart= in a drop-in for all services?); the runner's result counts"
+                "systemd restarted its unit (does a drop-in for all services set Restart=?); the outcome is the \
+                 runner's result"
             } else {
-                "systemd no longer knows its unit; the runner's result counts"
+                "systemd no longer knows its unit; the outcome is the runner's result"
             };
             (of_result(result), Some(note.to_owned()))
         }
@@ -105,8 +106,8 @@ impl<'a> Evidence<'a> {
     }
 }
 
-const STOPPED_BY_OTHERS: &str = "its runner was sent SIGTERM, and perilog was not asked for that (systemctl stop, a \
-                                 shutdown past its limit, another process)";
+const STOPPED_BY_OTHERS: &str = "its runner was sent SIGTERM, but not by perilog (systemctl stop, a shutdown past its \
+                                 limit, or another process)";
 
 /// Returns the outcome of a task that a TERM of another sender stopped: `failed`, with the scripts' status if that is
 /// not 0, otherwise with TERM.
@@ -140,7 +141,8 @@ fn exit_of(unit: &UnitFacts) -> Option<ExitStatus> {
 }
 
 /// Advice where systemd, and not the runner, ended a unit: the runner names drop-ins only where it runs.
-const DROP_INS: &str = "its unit's journal says why; on that node, `perilog doctor` names drop-ins that change it";
+const DROP_INS: &str = "see the journal of its unit; on that node, `perilog doctor` names the drop-ins that change the \
+                        unit";
 
 /// systemd's exit code (systemd.exec(5)) of a child that could not execute the unit's program.
 const NOT_EXECUTED: u8 = 203;
@@ -158,7 +160,9 @@ fn of_both(unit: &UnitFacts, result: &RunResult, evidence: &Evidence<'_>) -> (Ou
         return (from_result, None);
     }
     let state = exit.map_or_else(|| unit.result.clone(), |exit| format!("{} ({exit})", unit.result));
-    let note = format!("unit and result differ: the unit says {state}, the result {from_result}");
+    let note = format!(
+        "unit and result differ: systemd reports {state} for the unit, and the runner's result is {from_result}"
+    );
     let failed = |why| Outcome::Failed { why };
     let from_unit = match exit {
         _ if unit.result == "oom-kill" => failed(Failure::Oom),
@@ -187,26 +191,26 @@ fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> 
     }
     match (claim, exit) {
         (None, Some(ExitStatus::Exit(NOT_EXECUTED))) => {
-            failed(Failure::Exec(format!("systemd cannot execute {RUNNER} (exit {NOT_EXECUTED}): is it there?")))
+            failed(Failure::Exec(format!("systemd cannot execute {RUNNER} (exit {NOT_EXECUTED}): is it installed?")))
         }
         (None, Some(ExitStatus::Exit(code))) if is_exec_code(code) => {
             failed(Failure::Exec(format!("systemd exit code {code}, systemd.exec(5): {DROP_INS}")))
         }
         (None, Some(ExitStatus::Exit(NO_CLAIM))) => Outcome::Refused {
             why: format!(
-                "its runner could not write its claim in /run/perilog and ran nothing (exit {NO_CLAIM}): is there room \
+                "its runner could not write its claim in /run/perilog and ran nothing (exit {NO_CLAIM}): is /run full \
                  (df /run; df -i /run)?"
             ),
         },
         (None, Some(ExitStatus::Exit(code))) if RAN_NOTHING.contains(&code) => Outcome::Refused {
             why: format!(
-                "the runner did not claim the task and ran nothing (exit {code}): its unit's journal says why"
+                "the runner did not claim the task and ran nothing (exit {code}): see the journal of its unit"
             ),
         },
         // The runner was killed before its claim; or it made the claim, and another program removed the claim.
         (None, Some(_)) => failed(Failure::NoResult(exit)),
         (None, None) => {
-            failed(Failure::Unit(format!("it never ran its main process (result {}): {DROP_INS}", unit.result)))
+            failed(Failure::Unit(format!("systemd never started its runner (result {}): {DROP_INS}", unit.result)))
         }
         (Some(_), _) if defect!(KilledIsCancelled) => Outcome::Cancelled { status: exit },
         (Some(_), _) if evidence.was_cancelled() => Outcome::Cancelled { status: exit },

@@ -73,7 +73,7 @@ pub fn check_sent(signal: u8) -> Result<(), String> {
         return Ok(());
     }
     let name = signal_name(signal);
-    Err(format!("signal {name} is not sent: scripts can be sent HUP, INT, USR1, USR2, TERM and KILL"))
+    Err(format!("signal {name} cannot be sent: scripts can be sent only HUP, INT, USR1, USR2, TERM and KILL"))
 }
 
 #[rustfmt::skip]
@@ -168,7 +168,7 @@ impl fmt::Display for Loss {
             Self::Unreachable => "the node is unreachable",
             Self::Offline => "the node is offline",
             Self::UnknownNode => "the controller knows no such node",
-            Self::Lease => "the lease of its service ran out",
+            Self::Lease => "the lease of its service expired",
         })
     }
 }

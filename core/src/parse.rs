@@ -42,14 +42,7 @@ impl ParseError {
 
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "malformed {} {:?}: at character {}: expected {}",
-            self.what,
-            self.input,
-            self.column(),
-            self.expected
-        )
+        write!(f, "malformed {} {:?} at character {}: expected {}", self.what, self.input, self.column(), self.expected)
     }
 }
 

@@ -241,7 +241,7 @@ impl ResourceSet {
     }
 }
 
-const TOO_OFTEN: &str = "too many entries name ranks that other entries have: give each rank one entry";
+const TOO_OFTEN: &str = "too many entries name ranks that other entries name already: give each rank one entry";
 
 /// Returns the number of id ranges of these resources, summed over their kinds.
 fn ranges(children: &Children) -> usize {
@@ -256,7 +256,7 @@ fn check_kinds(ranks: &IdSet, children: &Children) -> Result<(), InvalidR> {
         _ => return Ok(()),
     };
     let rank = ranks.first().unwrap_or_default();
-    Err(InvalidR::new("execution.R_lite", format!("{count} {what} on rank {rank}, at most {most} are taken")))
+    Err(InvalidR::new("execution.R_lite", format!("rank {rank} has {count} {what}, and the limit is {most}")))
 }
 
 /// Serializes as the JSON object of RFC 20.

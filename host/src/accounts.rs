@@ -28,7 +28,7 @@ pub enum AccountError {
     #[error("there is no group `{0}` on this host")]
     NoGroup(String),
     /// The id 4294967295: setresuid(2) reads it as "leave unchanged", which would leave the process root.
-    #[error("user `{0}` has the id 4294967295 or a group of it, which no process can have")]
+    #[error("user `{0}` has the id 4294967295, or a group with that id, which no process can have")]
     NoId(String),
     #[error("cannot look up `{name}`: {source}")]
     Lookup { name: String, source: std::io::Error },

@@ -25,7 +25,7 @@ pub struct Activated {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ActivationError {
-    #[error("the sockets that LISTEN_FDS names cannot be taken over: {0}")]
+    #[error("the sockets that LISTEN_FDS names cannot be used: {0}")]
     Environment(String),
     #[error("activated socket `{name}`: {source}")]
     Socket { name: String, source: io::Error },

@@ -35,13 +35,13 @@ pub struct Decoded {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MungeError {
-    #[error("{0}; is munge installed here, and munged well (systemctl status munge)?")]
+    #[error("{0}; is munge installed on this host, and does munged run (systemctl status munge)?")]
     Program(#[from] ProgramError),
     #[error("{}: {status}{output}{}", program.display(), hint(*status))]
     Failed { program: PathBuf, status: ExitStatus, output: String },
-    #[error("{}: it says what is no answer: {why}", program.display())]
+    #[error("{}: its output is not an answer: {why}", program.display())]
     Odd { program: PathBuf, why: String },
-    #[error("what was sent is no credential of munge's (MUNGE:...:)")]
+    #[error("the text is not a munge credential (MUNGE:...:)")]
     NoCredential,
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn read(output: &[u8]) -> Result<Decoded, &'static str> {
 fn hint(status: ExitStatus) -> &'static str {
     match status.code() {
         Some(6 | 7) => "; is munged up (systemctl status munge)?",
-        Some(8..=14) => "; have both hosts the same key of munge (/etc/munge/munge.key)?",
+        Some(8..=14) => "; do both hosts have the same munge key (/etc/munge/munge.key)?",
         Some(15) => "; Expired credential: are the clocks of both hosts right?",
         Some(16) => "; Rewound credential: are the clocks of both hosts right?",
         Some(17) => "; Replayed credential",
@@ -210,9 +210,9 @@ mod tests {
         for (body, part, of_strangers) in [
             ("echo 'STATUS: 17'; exit 17", "exit status: 17; Replayed credential", false),
             ("echo 'STATUS: Expired credential (15)'; exit 15", "are the clocks of both hosts right?", false),
-            ("echo 'unmunge: Error: Invalid credential' >&2; exit 14", "have both hosts the same key", true),
+            ("echo 'unmunge: Error: Invalid credential' >&2; exit 14", "do both hosts have the same munge key", true),
             ("exit 6", "is munged up", false),
-            ("echo hello", "it says what is no answer: no empty line", false),
+            ("echo hello", "its output is not an answer: no empty line", false),
         ] {
             let error = decode(&program(&dir, body), "MUNGE:abc:").await.unwrap_err();
             assert_eq!(

@@ -28,9 +28,9 @@ pub struct ProgramOutput {
 pub enum ProgramError {
     #[error("cannot run {}: {source}", program.display())]
     Run { program: PathBuf, source: io::Error },
-    #[error("{}: not done within {limit:?}, and killed", program.display())]
+    #[error("{}: it did not end within {limit:?}, and was killed", program.display())]
     Late { program: PathBuf, limit: Duration },
-    #[error("{}: it says more than {MOST} bytes", program.display())]
+    #[error("{}: it printed more than {MOST} bytes", program.display())]
     TooMuch { program: PathBuf },
 }
 
@@ -139,7 +139,7 @@ pub(crate) mod tests {
         let text = ask(&talks, &["a b"], b"abc", LIMIT).await.unwrap();
         assert_eq!((text.status.code(), text.output, text.complaints), (Some(3), b"abca b \n".into(), b"no\n".into()));
         let error = ask(&program(&dir, "exec /usr/bin/yes"), &[], b"", LIMIT).await.unwrap_err().to_string();
-        assert!(error.ends_with("program: it says more than 16384 bytes"), "{error}");
+        assert!(error.ends_with("program: it printed more than 16384 bytes"), "{error}");
         let error = ask(Path::new("/no/such"), &[], b"", LIMIT).await.unwrap_err().to_string();
         assert!(error.starts_with("cannot run /no/such: "), "{error}");
     }

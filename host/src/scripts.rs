@@ -41,8 +41,8 @@ impl Skip {
     pub fn remedy(self, path: &Path) -> String {
         let path = path.display();
         match self {
-            Self::NotExecutable => format!("a script: chmod 0755 {path}; or take it away"),
-            Self::NoFile => "take it away".to_owned(),
+            Self::NotExecutable => format!("if it is a script: chmod 0755 {path}; if not, remove it"),
+            Self::NoFile => "remove it".to_owned(),
         }
     }
 }

@@ -115,7 +115,7 @@ fn errors_name_message_and_field() {
     bad[at + 2] = b'/';
     assert_eq!(
         reported(&bad),
-        "malformed Start: common.key.job: malformed job id \"fu/ZybuNNy\": at character 3: \
+        "malformed Start: common.key.job: malformed job id \"fu/ZybuNNy\" at character 3: \
          expected [A-Za-z0-9._-], not starting with `.` or `-`"
     );
 }

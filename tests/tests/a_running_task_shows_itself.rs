@@ -39,7 +39,7 @@ fn in_systemctl_and_in_the_journal() -> Result<()> {
     let script = node.sh(&of("PERILOG_RANK=0"))?;
     ensure!(script.contains("said first"), "{script}");
     let agent = node.sh(&of("SYSLOG_IDENTIFIER=perilog-agent PERILOG_RANK=0"))?;
-    ensure!(agent.contains("is gone; it is rebuilt from its unit"), "{agent}");
+    ensure!(agent.contains("is missing; the agent rebuilds it from the unit"), "{agent}");
     let of_controller = of("SYSLOG_IDENTIFIER=perilog-controller");
     let daemon = cluster.controller()?.sh(&of_controller)?;
     ensure!(daemon.contains("prolog of j: ok"), "{daemon}");

@@ -85,7 +85,7 @@ fn a_reload_of_a_typo_fails_and_status_says_so() -> Result<()> {
         assert!(journal.stdout.contains("did you mean"), "{daemon}: {journal}");
         assert_eq!(host.systemctl(&["is-active", &unit])?.trim(), "active");
         let line = host.systemctl(&["show", "--property", "StatusText", &unit])?;
-        assert!(line.contains("the one before is in force") && line.contains(&typo), "{daemon}: {line}");
+        assert!(line.contains("the earlier configuration stays in force") && line.contains(&typo), "{daemon}: {line}");
         if daemon == "controller" {
             let status = cluster.perilog(&["status"])?;
             assert!(status.stdout.contains("note") && status.stdout.contains(&typo), "{status}");

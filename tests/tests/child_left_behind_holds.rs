@@ -33,7 +33,8 @@ fn a_process_that_outlives_its_scripts_drains_its_node() -> Result<()> {
     let mut run = cluster.start_perilog(&["run", "epilog", "--job", "j", "--nodes", "n0"])?;
     cluster.bed().wait_until("n0 is drained", std::time::Duration::from_secs(60), || {
         let drained = cluster.perilog(&["drain"])?.ok()?;
-        Ok(drained.contains("its scripts ended, processes did not within 2s") && drained.contains("sleep 987654"))
+        Ok(drained.contains("its scripts ended, but their processes did not within 2s")
+            && drained.contains("sleep 987654"))
     })?;
     assert!(!run.has_ended()?, "finished with a live process");
     cluster.node(0)?.sh("pkill -f '^sleep 987654$'")?;

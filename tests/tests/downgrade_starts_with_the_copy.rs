@@ -29,7 +29,7 @@ fn a_newer_store_is_refused_and_its_copy_goes_on() -> Result<()> {
     let before = host.sh(&format!("sha256sum {STORE}"))?;
 
     host.systemctl(&["--no-block", "start", "perilog-controller"])?;
-    let text = format!("version {}, this controller knows {version}", version + 1);
+    let text = format!("version {}, and this controller supports up to {version}", version + 1);
     cluster.wait_logged(host, "perilog-controller", &[&text])?;
     ensure!(host.sh(&format!("sha256sum {STORE}"))? == before, "the refused store was changed");
 

@@ -83,7 +83,7 @@ fn a_drop_in_that_overrides_the_package_is_named_and_nothing_runs() -> Result<()
     // systemd refuses a oneshot with this.
     put(node, LATE, "Restart=always")?;
     let (outcome, printed) = run(&cluster, "refused")?;
-    ensure!(outcome.contains("a drop-in sets what a task's unit cannot have"), "{outcome}\n{printed}");
+    ensure!(outcome.contains("a drop-in gives the task's unit a setting that it cannot have"), "{outcome}\n{printed}");
     let doctor = node.sh("perilog doctor || true")?;
     ensure!(doctor.contains(&format!("{LATE} may change the unit of every task")), "{doctor}");
     Ok(())
@@ -128,7 +128,7 @@ fn a_sites_own_drop_in_for_tasks_is_applied_and_shown() -> Result<()> {
 fn a_unit_that_a_drop_in_ends_is_no_success_and_says_who_knows() -> Result<()> {
     let cluster = cluster()?;
     let node = cluster.node(0)?;
-    let doctor = "on that node, `perilog doctor` names drop-ins that change it";
+    let doctor = "on that node, `perilog doctor` names the drop-ins that change the unit";
     for (number, (line, what)) in [
         ("ExecStartPre=/bin/false", doctor),
         ("RootDirectory=/nowhere", doctor),

@@ -73,7 +73,7 @@ fn unreported_parts_are_lost_with_the_services_lease() -> Result<()> {
     ensure!(released(&cluster)? == expect, "{:?}", released(&cluster)?);
     let drains = cluster.perilog(&["drain"])?.ok()?;
     let reason =
-        format!("stage: lost (the lease of its service ran out): its lease was {LEASE}s, its service last reported at");
+        format!("stage: lost (the lease of its service expired): its lease was {LEASE}s, its service last reported at");
     ensure!(drains.contains("n2") && drains.contains(&reason), "{drains}");
     ensure!(!drains.contains("n0") && !drains.contains("n1"), "{drains}");
     let verdicts = reported(&cluster, "verdict")?;

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use perilog_tests::failover::Failover;
 use perilog_tests::{AT_GATE, Cluster};
 
-const FULL: &str = "the disk under the store is full";
+const FULL: &str = "the store's disk is full";
 
 #[test]
 fn a_controller_moves_with_a_full_disk_and_keeps_ends() -> Result<()> {

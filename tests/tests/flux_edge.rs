@@ -51,7 +51,8 @@ fn a_stopped_edge_is_missed_while_its_jobs_wait() -> Result<()> {
     flux.hold("prolog")?;
     let job = flux.submit(2, &[], &["true"])?;
     flux.wait_begun(&job, "prolog", &[0, 1])?;
-    let is_missed = || Ok::<_, anyhow::Error>(cluster.perilog(&["status"])?.ok()?.contains("no edge follows flux"));
+    let is_missed =
+        || Ok::<_, anyhow::Error>(cluster.perilog(&["status"])?.ok()?.contains("no edge is connected for flux"));
     ensure!(!is_missed()?, "the edge is there");
     flux.stop_edge()?;
     flux.wait("the controller misses the edge", |_| is_missed())?;
@@ -330,7 +331,7 @@ fn a_straggler_in_the_prolog_does_not_hold_the_job() -> Result<()> {
     let of_job = ledger.of_job(&flux::plain(&job));
     ensure!(of_job.iter().any(|(key, run)| key.action == "prolog" && is_alive(run)), "{ledger:?}");
     let shown = cluster.perilog(&["ps"])?.ok()?;
-    ensure!(shown.contains("it goes on, and its task is over: timeout") && shown.contains("n1"), "{shown}");
+    ensure!(shown.contains("it still runs, although its task has ended: timeout") && shown.contains("n1"), "{shown}");
     let reported = flux.exception(&job, "node-failure")?.context;
     ensure!(reported["severity"] == 1 && reported["hosts"] == "n1", "{reported}");
     ensure!(flux.drained()?["n1"].contains("past its limit"), "{:?}", flux.drained()?);

@@ -107,10 +107,15 @@ fn bad_terms_are_refused_at_submit() -> Result<()> {
     let count = "expected a number of ranks, or a percentage such as 10%, not";
     for (term, text) in [
         ("tolerate=abc", format!("perilog.tolerate: {count} \"abc\"")),
-        ("tolerate=3", "perilog.tolerate: 3 is more than this site allows: 2".into()),
-        ("tolerate-check.lustre=11%", "perilog.tolerate-check.lustre: 11% is more than this site allows: 10%".into()),
+        ("tolerate=3", "perilog.tolerate: 3 is more than the limit of this site, 2".into()),
+        (
+            "tolerate-check.lustre=11%",
+            "perilog.tolerate-check.lustre: 11% is more than the limit of this site, \
+                                       10%"
+            .into(),
+        ),
         ("keep=0", "perilog.keep: expected a number of ranks, at least 1, not 0".into()),
-        ("keep=2", "perilog.keep: 2 is more than the nodes of this job, at most 1".into()),
+        ("keep=2", "perilog.keep: 2 is more than the number of nodes of this job, 1".into()),
         ("tolarate=1", "perilog: unknown: tolarate; there are tolerate, keep and tolerate-check.NAME".into()),
     ] {
         let output = flux.try_submit(1, &[&format!("--setattr=perilog.{term}")], &["true"])?;
@@ -127,7 +132,7 @@ fn bad_terms_are_refused_at_submit() -> Result<()> {
     flux.submit(1, &["--setattr=perilog.tolerate=3"], &["true"])?;
     flux.restart_rank_0()?;
     let output = flux.try_submit(1, &["--setattr=perilog.tolerate=1"], &["true"])?;
-    ensure!(output.stderr.contains("1 is more than this site allows: 0"), "{output:?}");
+    ensure!(output.stderr.contains("1 is more than the limit of this site, 0"), "{output:?}");
     flux.submit(1, &[], &["true"]).map(drop)
 }
 

@@ -36,14 +36,14 @@ fn prologs_are_refused_epilogs_run_and_outcomes_are_kept() -> Result<()> {
     cluster.wait_journal("ctl", "perilog-controller", &["disk is full", "no new prolog"])?;
     let refused = cluster.perilog(&["run", "prolog", "--job", "k", "--nodes", "n[0-1]"])?;
     assert!(!refused.success() && refused.stderr.contains("disk"), "{refused}");
-    assert!(cluster.perilog(&["status"])?.ok()?.contains("the disk under the store is full"));
+    assert!(cluster.perilog(&["status"])?.ok()?.contains("the store's disk is full"));
     cluster.perilog(&["run", "epilog", "--job", "j", "--nodes", "n[0-1]"])?;
     cluster.assert_ran("j", &["prolog", "epilog"])?;
     assert_eq!(cluster.runs("j")?.len(), 4, "the epilogs ran");
 
     controller.sh("rm /var/lib/perilog/filler")?;
     cluster.bed().wait_until("there is room again", SOON, || {
-        Ok(!cluster.perilog(&["status"])?.ok()?.contains("the disk under the store is full"))
+        Ok(!cluster.perilog(&["status"])?.ok()?.contains("the store's disk is full"))
     })?;
     cluster.perilog(&["run", "prolog", "--job", "k", "--nodes", "n[0-1]"])?;
     cluster.assert_ran("k", &["prolog"])?;

@@ -59,7 +59,7 @@ fn by_the_agent_that_was_stopped_over_it() -> Result<()> {
     signal(&cluster, "perilog-agent", "CONT")?;
     cluster.open_gates()?;
     cluster.wait_end(&mut run)?;
-    assert_eq!(cluster.outcome("late", "prolog", 0)?.1, "refused (it is too late to begin)");
+    assert_eq!(cluster.outcome("late", "prolog", 0)?.1, "refused (the task did not begin in time)");
     assert_nothing_ran(&cluster)
 }
 
@@ -74,11 +74,11 @@ fn by_the_runner_whose_start_was_on_the_way_for_long() -> Result<()> {
     signal(&cluster, "dbus", "CONT")?;
     cluster.open_gates()?;
     cluster.wait_end(&mut run)?;
-    assert_eq!(cluster.outcome("late", "prolog", 0)?.1, "refused (it is too late to begin)");
+    assert_eq!(cluster.outcome("late", "prolog", 0)?.1, "refused (the task did not begin in time)");
     // The runner noticed the late start.
     let output = "journalctl --sync; journalctl --no-pager -o cat --unit='perilog-task-prolog-late-0-*'";
     let output = cluster.node(0)?.sh(output)?;
-    ensure!(output.contains("this start is no longer wanted"), "{output}");
+    ensure!(output.contains("the time in which the task may begin has passed"), "{output}");
     assert_nothing_ran(&cluster)
 }
 

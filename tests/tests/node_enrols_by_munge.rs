@@ -111,19 +111,19 @@ fn munge_enrols_only_root_of_the_named_host() -> Result<()> {
 
     // Root of n1 asks for n0.
     n1.write_file(DROP_IN, agent("n0", ""))?;
-    let why = format!("n0 is {} here, and not {}", n0.address(), n1.address());
+    let why = format!("n0 has the address {} here, not {}", n0.address(), n1.address());
     is_refused(&cluster, n1.address(), "n0", &why).context("another host's name")?;
 
     // n1 asks under an unlisted name.
     ctl.sh(&format!("echo '{} licence' >>/etc/hosts", n1.address()))?;
     n1.write_file(DROP_IN, agent("licence", ""))?;
-    is_refused(&cluster, n1.address(), "licence", "licence is none of [enroll] munge-hosts").context("an alias")?;
+    is_refused(&cluster, n1.address(), "licence", "licence is not in [enroll] munge-hosts").context("an alias")?;
 
     // A user of n0 relays the request: then the address is n0's, and the source port is no port of root.
     let mut relay = n0.spawn(&["setpriv", "--reuid", "alice", "--clear-groups", "python3", "-u", "-c", RELAY])?;
     cluster.bed().wait_until("the relay listens", ENOUGH, || Ok(relay.output()?.stdout.contains("listens")))?;
     n1.write_file(DROP_IN, agent("n0", "").replace("ctl:5117", "n0:5117"))?;
-    is_refused(&cluster, n0.address(), "n0", "and an agent takes one of 600 to 1023")
+    is_refused(&cluster, n0.address(), "n0", "but an agent uses one of 600 to 1023")
         .context("by way of a user of n0")?;
 
     // A used credential, which is good the first time.
@@ -138,12 +138,12 @@ fn munge_enrols_only_root_of_the_named_host() -> Result<()> {
     n1.sh("head -c 64 /dev/urandom >/etc/munge/munge.key")?;
     n1.systemctl(&["restart", "munge"])?;
     n1.write_file(DROP_IN, agent("n1", ""))?;
-    is_refused(&cluster, n1.address(), "n1", "have both hosts the same key of munge").context("another key")?;
+    is_refused(&cluster, n1.address(), "n1", "do both hosts have the same munge key").context("another key")?;
 
     // A reload switches munge off.
     ctl.write_file("/etc/perilog/controller.d/zz-munge.toml", "[enroll]\nmunge = false\n")?;
     ctl.systemctl(&["reload", "perilog-controller"])?;
-    is_refused(&cluster, n1.address(), "n1", "[enroll] munge is not true here").context("switched off")
+    is_refused(&cluster, n1.address(), "n1", "[enroll] munge is not set on this controller").context("switched off")
 }
 
 /// Python program: relays each connection to port 5117 of n0 to port 5117 of the controller's host. The controller then

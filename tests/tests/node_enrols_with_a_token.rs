@@ -80,7 +80,7 @@ fn a_node_without_a_key_enrols_once_by_its_token() -> Result<()> {
     bring(n1, &token(&cluster, "n0", "10m")?)?;
     refused("the token is not for n1", "the token is for n0, not for n1").context("a token of n0")?;
     bring(n1, &token(&cluster, "n1", "1ms")?)?;
-    refused("the token's time is over", "the token's time is over").context("a late token")?;
+    refused("the token has expired", "the token has expired").context("a late token")?;
     bring(n1, "abc")?;
     refused("the token is unknown", "the token is unknown").context("no token")?;
 
@@ -127,7 +127,7 @@ fn a_certificate_renews_in_a_session_until_it_is_revoked() -> Result<()> {
     cluster.perilog(&["--quiet", "ca", "revoke", "--dir", DIRECTORY, "n1"])?.ok()?;
     // The controller does not renew a revoked certificate, even before a reload; the reload ends only that node's
     // session.
-    let why = ["refused", n1.address(), "enrolled as n1", "its certificate was revoked; if it is good again"];
+    let why = ["refused", n1.address(), "enrolled as n1", "its certificate was revoked; if the host may enrol again"];
     cluster.wait_logged(ctl, "perilog-controller", &why)?;
     ensure!(cluster.is_online("n1")?, "no reload was requested");
     ctl.systemctl(&["reload", "perilog-controller"])?;
@@ -179,7 +179,15 @@ fn the_key_that_enrols_is_no_controllers() -> Result<()> {
     ctl.sh("cat /root/forged/ctl/cert.pem > /etc/perilog/tls/cert.pem && \
          cat /root/forged/ctl/key.pem > /etc/perilog/tls/key.pem")?;
     ctl.systemctl(&["restart", "perilog-controller"])?;
-    cluster.wait_logged(n0, "perilog-agent", &["no session", "is signed by no authority of ours"])?;
+    cluster.wait_logged(
+        n0,
+        "perilog-agent",
+        &[
+            "no session",
+            "no authority of this host has signed the peer's \
+                                                              certificate",
+        ],
+    )?;
     ensure!(!cluster.is_online("n0")?, "n0 accepts a controller that enrolment signed");
     Ok(())
 }

@@ -268,7 +268,7 @@ fn a_process_that_a_prolog_leaves_behind_holds_it_and_is_named() -> Result<()> {
         let job = slurm.submit(1, "true")?;
         slurm.wait("the journal names the process", |_| {
             let text = node.sh(&format!("journalctl --output=cat --no-pager PERILOG_JOB={job}"))?;
-            Ok(text.contains("has ended, and waits for processes that it left behind: "))
+            Ok(text.contains("have ended; the task waits for the processes that they left behind: "))
         })?;
         slurm.wait("the prolog has ended, and its process has not", |slurm| {
             Ok(slurm.ends(&job)?.iter().any(|end| end.3 == Some(0)))

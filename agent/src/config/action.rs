@@ -114,7 +114,7 @@ impl<'de> Deserialize<'de> for Action {
                 Err(de::Error::custom("`directories` must name at least one"))
             }
             (_, Some(command)) if !command.first().is_some_and(|program| program.starts_with('/')) => {
-                Err(de::Error::custom("`command` must begin with the path of its program, from `/` on"))
+                Err(de::Error::custom("the first word of `command` must be the absolute path of a program"))
             }
             _ => Ok(action),
         }

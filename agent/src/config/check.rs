@@ -31,10 +31,10 @@ pub fn warnings(config: &Config) -> Result<Vec<String>, NoAnswer> {
             .push("tls.enabled is false: anyone on the network can impersonate this node or its controller".to_owned());
     }
     if config.enroll.is_on() && !config.tls.enabled {
-        warnings.push("enroll: without effect while tls.enabled is false".to_owned());
+        warnings.push("enroll has no effect while tls.enabled is false".to_owned());
     }
     if config.enroll.munge && !config.enroll.is_on() {
-        warnings.push("enroll.munge: without effect while enroll.controller is not set".to_owned());
+        warnings.push("enroll.munge has no effect while enroll.controller is not set".to_owned());
     }
     if let Some(program) = config.enroll.munge().filter(|program| !program.is_file()) {
         warnings
@@ -135,8 +135,8 @@ mod tests {
         assert_eq!(warned("empty = \"fail\"\n"), [nothing]);
         fs::write(dir.path().join("10-hello"), "#!/bin/sh\n").unwrap();
         fs::set_permissions(dir.path().join("10-hello"), Permissions::from_mode(0o644)).unwrap();
-        let skipped = "action.prolog: DIR/10-hello is skipped: not executable (a script: chmod 0755 DIR/10-hello; or \
-                       take it away)";
+        let skipped = "action.prolog: DIR/10-hello is skipped: not executable (if it is a script: chmod 0755 \
+                       DIR/10-hello; if not, remove it)";
         assert_eq!(warned(""), [skipped]);
         fs::set_permissions(dir.path().join("10-hello"), Permissions::from_mode(0o755)).unwrap();
         assert_eq!(warned("empty = \"fail\"\n"), [""; 0]);

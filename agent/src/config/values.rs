@@ -43,8 +43,8 @@ checked_text! {
 checked_text! {
     /// The name of an environment variable that a request may set.
     VariableName,
-    "one name of a variable, [A-Za-z_][A-Za-z0-9_]*; name each one; patterns are not accepted, nor are variables that \
-     change a loader or an interpreter (LD_*, BASH_ENV, IFS, PATH, PYTHON* ...)",
+    "the name of one variable, [A-Za-z_][A-Za-z0-9_]*, not a pattern, and not a variable that changes a loader or an \
+     interpreter (LD_*, BASH_ENV, IFS, PATH, PYTHON* ...)",
     |text| environment::check_name(text).is_ok() && !environment::is_honoured(text)
 }
 checked_text! {

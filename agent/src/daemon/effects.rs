@@ -55,7 +55,8 @@ impl Daemon {
                     && let Err(error) = self.spool.mark_stop_asked(&stem)
                 {
                     tracing::warn!(
-                        "{error}; if the agent is restarted before its end, the task is failed and not cancelled"
+                        "{error}; if the agent restarts before the task ends, the task counts as failed, not as \
+                         cancelled"
                     );
                 }
                 self.calls.signal(stem, signal);
@@ -63,7 +64,7 @@ impl Daemon {
             Effect::MarkBootExpected { stem } => {
                 if let Err(error) = self.spool.mark_boot_expected(&stem) {
                     tracing::warn!(
-                        "{error}; its script does not learn that the controller knows of the boot that it announced"
+                        "{error}; the script is not notified that the controller knows of the reboot that it announced"
                     );
                 }
             }
@@ -94,7 +95,7 @@ impl Daemon {
             Effect::RemoveTombstone { stem, .. } => {
                 self.calls.forget_unit(&stem);
                 if let Err(error) = self.spool.remove_tombstone(&stem) {
-                    tracing::warn!("{error}; the tombstone stays until the next boot");
+                    tracing::warn!("{error}; the record of the ended task (tombstone) stays until the next boot");
                 }
             }
             Effect::WriteEpoch { accepted } => {
@@ -107,7 +108,7 @@ impl Daemon {
             Effect::Send(message) => self.send(message),
             Effect::Hang { why } => {
                 if self.log_dedup.is_news(&why) {
-                    tracing::warn!("the session with the controller is ended: {why}");
+                    tracing::warn!("the agent ends its session with the controller: {why}");
                 }
                 self.disconnect();
             }
@@ -130,7 +131,7 @@ impl Daemon {
             Effect::Answer { question, ask, tasks } => {
                 let Some(connected) = &self.connected else { return };
                 if let Err(error) = self.logs.answer(question, ask, tasks, connected.session.outbox.clone()) {
-                    tracing::warn!("the session with the controller {} is ended: {error}", connected.peer);
+                    tracing::warn!("the agent ends its session with the controller {}: {error}", connected.peer);
                     self.disconnect();
                 }
             }
@@ -150,7 +151,10 @@ impl Daemon {
         if let Some(connected) = &self.connected
             && let Err(error) = connected.session.outbox.try_send(message)
         {
-            tracing::warn!("the controller {} takes no messages ({error}); the session is ended", connected.peer);
+            tracing::warn!(
+                "the agent ends its session with the controller {}, which does not read messages ({error})",
+                connected.peer
+            );
             self.disconnect();
         }
     }

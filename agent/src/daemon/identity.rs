@@ -18,7 +18,7 @@ pub enum IdentityError {
     Malformed(#[from] perilog_core::ParseError),
     #[error(transparent)]
     Record(#[from] SpoolError),
-    #[error("the kernel's host name {0:?} is no host name; set `host` in agent.toml")]
+    #[error("the kernel's host name {0:?} is not a valid host name; set `host` in agent.toml")]
     HostName(String),
 }
 

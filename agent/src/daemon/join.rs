@@ -29,7 +29,7 @@ impl Daemon {
     fn joined(&mut self, units: Vec<UnitFound>) -> Input {
         let mut units: BTreeMap<String, UnitFound> = units.into_iter().map(|unit| (unit.stem.clone(), unit)).collect();
         let stems = self.spool.stems().unwrap_or_else(|error| {
-            tracing::error!("{error}; tasks are known by their units only");
+            tracing::error!("{error}; the agent finds its tasks only by their units");
             Vec::new()
         });
         let mut found: Vec<Found> = Vec::with_capacity(stems.len());

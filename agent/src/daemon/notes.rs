@@ -39,7 +39,9 @@ impl Notes {
         }
         // The thread ends only with the agent.
         if self.0.try_send(note.clone()).is_err() {
-            tracing::warn!("{note} stays, because its disk does not answer: the next boot runs this epilog again");
+            tracing::warn!(
+                "{note} was not removed, because its disk does not respond: this epilog runs again after the next boot"
+            );
         }
     }
 }
@@ -51,8 +53,9 @@ fn remove_all(notes: &Receiver<String>, twins: &Path) {
             Ok(()) => has_failed = false,
             // The hook removes the note, too, if it lives: this may do no harm, and is said once.
             Err((path, error)) if !std::mem::replace(&mut has_failed, true) => tracing::warn!(
-                "{}: {error}: an epilog whose hook is killed is run again by the next boot, although it has ended; let \
-                 the agent write there (ReadWritePaths= of perilog-agent.service)",
+                "{} cannot be removed ({error}): if the hook of an epilog is killed, the epilog runs again after the \
+                 next boot, although it has ended. Let the agent write there (ReadWritePaths= of \
+                 perilog-agent.service)",
                 path.display()
             ),
             Err(_) => {}

@@ -58,7 +58,7 @@ impl Daemon {
             Err(text) => {
                 tracing::error!("{text}\nthe configuration that was read before stays in force");
                 let problem = text.lines().next().unwrap_or_default();
-                Some(format!("the configuration is wrong, the one before is in force: {problem}"))
+                Some(format!("the reload failed, and the earlier configuration stays in force: {problem}"))
             }
         };
         self.status.remark(remark);

@@ -34,7 +34,7 @@ pub enum StartError {
     #[error("cannot watch files (inotify): {source}{}", inotify_hint(source))]
     Inotify { source: std::io::Error },
     /// A bug in perilog: a tokio task of the daemon has ended. systemd restarts the agent, which finds all tasks again.
-    #[error("a task that must run for ever has ended")]
+    #[error("a part of the agent that must always run has ended (a defect in perilog)")]
     Crew,
     #[error("{doing}: {source}")]
     Io { doing: &'static str, source: std::io::Error },
@@ -49,8 +49,8 @@ fn inotify(source: std::io::Error) -> StartError {
 fn inotify_hint(error: &std::io::Error) -> &'static str {
     match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
         Some(rustix::io::Errno::MFILE) => {
-            ": all inotify instances of root's processes are taken: sysctl -w fs.inotify.max_user_instances=1024, and \
-             the same in /etc/sysctl.d"
+            "; root's processes use all inotify instances. Raise the limit: sysctl -w \
+             fs.inotify.max_user_instances=1024, and set the same in /etc/sysctl.d"
         }
         _ => "",
     }

@@ -50,21 +50,22 @@ pub struct Enroll {
 pub(super) enum EnrollError {
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
-    #[error("{}: the token can be read by others (mode {mode:04o}); chmod 0600 it, and make another one if others may \
-             have read it", path.display())]
+    #[error("{}: other users can read the token (mode {mode:04o}); run chmod 0600 on it, and make a new token if they \
+             may have read it", path.display())]
     Exposed { path: PathBuf, mode: u32 },
-    #[error("{}: the token belongs to uid {uid}, who can replace it: chown it to root", path.display())]
+    #[error("{}: the token belongs to uid {uid}, who can replace it; run chown root on it", path.display())]
     Foreign { path: PathBuf, uid: u32 },
-    #[error("{address} answered with a certificate that is not kept: {why}")]
+    #[error("{address} answered with a certificate that the agent rejects: {why}")]
     Answer { address: String, why: String },
-    #[error("there is no good certificate {}, and neither token nor munge of [enroll] to ask for one with",
+    #[error("there is no valid certificate {}, and [enroll] sets neither token nor munge, with which the agent could \
+             ask for one",
             path.display())]
     NoToken { path: PathBuf },
     #[error("{}: {why}", path.display())]
     Key { path: PathBuf, why: String },
     #[error(transparent)]
     Munge(#[from] MungeError),
-    #[error("by munge: {munge}; and before, by the token: {token}")]
+    #[error("enrolment by the token failed ({token}), and then by munge: {munge}")]
     Neither { munge: Box<Self>, token: Box<Self> },
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -350,7 +351,7 @@ mod tests {
         write(&file, 0o600, "abc\n").unwrap();
         assert_eq!(token(&file).unwrap(), "abc");
         write(&file, 0o644, "abc\n").unwrap();
-        assert!(token(&file).unwrap_err().to_string().contains("can be read by others (mode 0644)"));
+        assert!(token(&file).unwrap_err().to_string().contains("other users can read the token (mode 0644)"));
     }
 
     /// Regression test: the agent read a token that another user owned.
@@ -423,18 +424,18 @@ mod tests {
         let copied = std::process::Command::new("cp").args([path("munge-text"), path("munge")]).status();
         assert!(copied.unwrap().success());
         for (token, with, parts) in [
-            (None, false, &["neither token nor munge of [enroll]"][..]),
+            (None, false, &["[enroll] sets neither token nor munge"][..]),
             (Some("none"), false, &["none: No such file"]),
             // A controller that does not answer accepts neither proof.
             (Some("token"), true, &["127.0.0.1:1: Connection refused"]),
             (None, true, &["munge: exit status: 6: munge: Error: no munged; is munged up"]),
             (Some("none"), true, &["munge: exit status: 6"]),
-            (Some("open"), true, &["by munge: ", "exit status: 6", "; and before, by the token: ", "mode 0644"]),
+            (Some("open"), true, &["by the token failed (", "mode 0644", "and then by munge: ", "exit status: 6"]),
         ] {
             let enroll = nowhere(token.map(path), with.then(|| path("munge")));
             let error = ensure(&enroll, &files, None).await.unwrap_err().to_string();
             assert!(parts.iter().all(|part| error.contains(part)), "{token:?} {with}: {error}");
-            assert_eq!(error.contains("token: "), parts.len() > 1, "{token:?} {with}: {error}");
+            assert_eq!(error.contains("by the token failed"), parts.len() > 1, "{token:?} {with}: {error}");
         }
         let csr = authority::request(&key(&files.key).unwrap()).unwrap();
         let public = Requested::read(&csr).unwrap().key();

@@ -42,7 +42,7 @@ pub(super) enum SessionError {
     Link(#[from] LinkError),
     #[error(transparent)]
     Mismatch(#[from] Mismatch),
-    #[error("the peer sends what is no message: {0}")]
+    #[error("the peer sent an invalid message: {0}")]
     Malformed(#[from] DecodeError),
     #[error("the peer sent no preamble within {PREAMBLE_LIMIT:?}")]
     Silent,
@@ -120,7 +120,7 @@ async fn receive(
                 }
             }
             Decoded::Unknown(message) => {
-                tracing::warn!("the controller sent message {message}, which this version does not know");
+                tracing::warn!("the controller sent message {message}, which this version of the agent does not know");
                 // A full outbox is about to end the session anyway.
                 let _ = outbox.try_send(FromAgent::Unsupported { message });
             }

@@ -75,7 +75,7 @@ impl Parameters {
             return Err(format!("program {relative:?} does not begin with `/`"));
         }
         if let Some(wrong) = self.note.as_ref().filter(|note| !note.starts_with('/') || !note.ends_with(".json")) {
-            return Err(format!("note {wrong:?} is not the absolute path of a file *.json"));
+            return Err(format!("note {wrong:?} is not the absolute path of a .json file"));
         }
         if self.instance.as_ref().is_some_and(|instance| instance.len() > MOST_INSTANCE) {
             return Err(format!("`instance` is longer than {MOST_INSTANCE} bytes"));

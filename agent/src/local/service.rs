@@ -246,7 +246,7 @@ impl Agent {
     }
 }
 
-const ENDING: &str = "the agent is ending; ask again, the task goes on";
+const ENDING: &str = "the agent is stopping, and the task continues; ask again";
 
 /// Returns the stem of the task that `exec` asks for. The task belongs to no controller's cluster, so its ids use
 /// [`ClusterId::LOCAL`].

@@ -50,7 +50,7 @@ pub struct Logs {
 
 /// The controller has more open questions than the agent takes (`OPEN`).
 #[derive(Debug, thiserror::Error)]
-#[error("it asks more than {OPEN} questions at a time")]
+#[error("the controller has more than {OPEN} requests open at a time")]
 pub struct TooMany;
 
 impl Logs {
@@ -72,7 +72,7 @@ impl Logs {
             let text = match (ask, permit) {
                 (Ask::Status, _) => serde_json::Value::from_iter(tasks.iter().map(local::task)).to_string(),
                 (Ask::Logs { .. }, Err(_)) => {
-                    format!("this node answers {AT_A_TIME} such questions already; ask again\n")
+                    format!("this node already answers {AT_A_TIME} requests for logs; ask again later\n")
                 }
                 (Ask::Logs { job, action, attempt, rank, lines }, Ok(_permit)) => {
                     output(&spool, &About { job, action, attempt, rank, lines: lines.clamp(1, MAX_LOG_LINES) }, &tasks)

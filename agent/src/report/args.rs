@@ -48,7 +48,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Str
         }
     }
     let mut words = words.into_iter();
-    let verb = words.next().ok_or("say what: tolerable, milestone, progress, expect-reboot or user")?;
+    let verb = words.next().ok_or("say what to report: tolerable, milestone, progress, expect-reboot or user")?;
     let mut one = |what: &str| words.next().ok_or_else(|| format!("`{verb}` needs {what}"));
     let report = match verb.as_str() {
         "tolerable" => {
@@ -65,7 +65,11 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Str
         "progress" => Report::Progress { message: one("a message")? },
         "expect-reboot" => Report::ExpectReboot,
         "user" => Report::User { message: one("a message")? },
-        _ => return Err(format!("unknown report `{verb}`: tolerable, milestone, progress, expect-reboot or user")),
+        _ => {
+            return Err(format!(
+                "unknown report `{verb}`: expected tolerable, milestone, progress, expect-reboot or user"
+            ));
+        }
     };
     if check.is_some() {
         return Err(format!("`{verb}` takes no --check"));

@@ -27,10 +27,13 @@ pub(crate) fn send(report: &Report, wait_ms: u64) -> Result<(), (u8, String)> {
     let mut record = serde_json::to_vec(report).map_err(|e| (USAGE, e.to_string()))?;
     record.push(b'\n');
     if record.len() > MAX_RECORD {
-        return Err((USAGE, format!("the report has {} bytes, at most {MAX_RECORD} are taken", record.len())));
+        return Err((USAGE, format!("the report has {} bytes, and the limit is {MAX_RECORD}", record.len())));
     }
     let path = env::var_os("PERILOG_CONTROL").ok_or_else(|| {
-        (UNACKNOWLEDGED, "PERILOG_CONTROL is not set: not called from a script that perilog runs".to_owned())
+        (
+            UNACKNOWLEDGED,
+            "PERILOG_CONTROL is not set: perilog-report works only in a script that perilog runs".to_owned(),
+        )
     })?;
     let unacknowledged = |e: io::Error| match e.kind() {
         // The socket belongs to the script's user.
@@ -45,8 +48,8 @@ pub(crate) fn send(report: &Report, wait_ms: u64) -> Result<(), (u8, String)> {
     if reply == Reply::Recorded {
         let unknown = |e: io::Error| {
             let within = Span::from_millis(wait_ms);
-            let why = format!("recorded here, but the controller did not say within {within} that it knows ({e})");
-            (UNKNOWN, format!("{why}: a boot now may be taken for a loss"))
+            let why = format!("recorded on this node, but the controller did not acknowledge it within {within} ({e})");
+            (UNKNOWN, format!("{why}: if the node reboots now, its task may count as lost"))
         };
         // A socket's timeout cannot be longer.
         let wait = Duration::from_millis(wait_ms.clamp(1, MAX_WAIT_MS));
@@ -54,7 +57,7 @@ pub(crate) fn send(report: &Report, wait_ms: u64) -> Result<(), (u8, String)> {
     }
     match reply {
         Reply::Acknowledged => Ok(()),
-        Reply::Recorded => Err((UNKNOWN, "the runner said twice that it is recorded".to_owned())),
+        Reply::Recorded => Err((UNKNOWN, "the runner answered twice that the report is recorded".to_owned())),
         Reply::Refused { why } => Err((REFUSED, format!("refused: {why}"))),
     }
 }
@@ -81,7 +84,8 @@ impl Runner {
         let mut line = Vec::new();
         self.stream.read_until(b'\n', &mut line)?;
         if line.is_empty() {
-            let hung_up = || io::Error::new(io::ErrorKind::UnexpectedEof, "the runner hung up without an answer");
+            let hung_up =
+                || io::Error::new(io::ErrorKind::UnexpectedEof, "the runner closed the connection without an answer");
             return Err(self.written.take().unwrap_or_else(hung_up));
         }
         serde_json::from_slice(&line).map_err(io::Error::from)

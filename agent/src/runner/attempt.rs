@@ -49,8 +49,10 @@ impl Sequence<'_> {
         })?;
         let setting = Setting { cwd: &self.intent.plan.cwd, umask: self.intent.plan.umask, env: &planned.identity.env };
         if let Some(Err(error)) = self.control.as_ref().map(|control| control.give_to(user.uid)) {
-            let text =
-                format!("the control socket cannot be passed to {}: {error}; its reports will not arrive", user.name);
+            let text = format!(
+                "cannot give the control socket to user {}: {error}; reports of the script will not arrive",
+                user.name
+            );
             self.sinks.write_line(Level::Warning, &text);
         }
         let began = clock::mono_ms();
@@ -150,7 +152,7 @@ impl Sequence<'_> {
                 }
             }
             Due::Kill => {
-                self.sinks.write_line(Level::Error, &format!("{name}: killed, as its action's policy says"));
+                self.sinks.write_line(Level::Error, &format!("{name}: killed past its limit (on-timeout = \"kill\")"));
                 running.kill();
             }
             Due::InVain { limit_ms } => {

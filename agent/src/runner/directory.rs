@@ -112,7 +112,10 @@ impl Directory {
         match linked {
             _ if late > 0 => {
                 let late = Span::from_millis(late);
-                Err(Refusal::new(NOT_OURS, format!("too late by {late}: this start is no longer wanted")))
+                Err(Refusal::new(
+                    NOT_OURS,
+                    format!("too late by {late}: the time in which the task may begin has passed"),
+                ))
             }
             Ok(()) => Ok(()),
             Err(Errno::EXIST) if defect!(RunnerIgnoresClaim) => Ok(()),

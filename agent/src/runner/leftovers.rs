@@ -167,9 +167,9 @@ impl Sequence<'_> {
         let (treatment, first) = (left.treatment, left.records == 1);
         let all: Vec<String> = processes.iter().map(|one| format!("{} {}", one.pid, one.named().command)).collect();
         let what = match treatment {
-            Treatment::Keep => "leaves processes of its scripts behind, as its action's policy says",
-            Treatment::Hold { .. } => "waits for processes that its scripts left behind",
-            Treatment::Kill => "killed processes that its scripts left behind",
+            Treatment::Keep => "the task keeps processes that its scripts left behind (lingering = \"keep\")",
+            Treatment::Hold { .. } => "the task waits for processes that its scripts left behind",
+            Treatment::Kill => "the runner killed processes that its scripts left behind",
         };
         let text = format!("{what}: {}", all.join(", "));
         if first || treatment == Treatment::Kill {

@@ -37,9 +37,14 @@ impl Lists {
                 lists.variables.push((variable, text));
                 continue;
             }
-            let what =
-                |why: &str| format!("the list of {kind} has {} bytes, too many for a variable: {why}", text.len());
-            let path = control.ok_or_else(|| what("there is no control socket to put a file beside"))?;
+            let what = |why: &str| {
+                format!(
+                    "the list of {kind} has {} bytes, too many for an environment variable, and no file can hold it: \
+                     {why}",
+                    text.len()
+                )
+            };
+            let path = control.ok_or_else(|| what("there is no control socket, beside which the file belongs"))?;
             let path = path.with_extension(kind);
             lists.files.push(path.clone());
             write(&path, &text).map_err(|error| what(&format!("{}: {error}", path.display())))?;

@@ -38,14 +38,24 @@ pub(crate) fn check(stem: &str) -> Result<(), String> {
     if overriding.of_others.is_empty() && !overriding.of_tasks.is_empty() {
         return Ok(());
     }
-    let by = match overriding.of_others.join(", ") {
-        none if none.is_empty() => format!("systemctl cat {stem}.service shows why"),
-        files => format!(
-            "by {files}: name it to sort before {PIN}, or, if that is meant for tasks, put it into \
-             /etc/systemd/system/perilog-task-.service.d; then systemctl daemon-reload"
+    Err(format!("its unit has {}; {}", differences.join(", "), cause(&overriding, stem)))
+}
+
+/// Returns the cause of a unit that differs from PID 1, with the remedy, for operators.
+fn cause(overriding: &Overriding, stem: &str) -> String {
+    let files = overriding.of_others.join(", ");
+    match overriding {
+        _ if files.is_empty() => format!("to see the settings: systemctl cat {stem}.service"),
+        // Without the package's drop-in, each file for all services changes the unit, whatever its name is.
+        Overriding { is_pinned: false, .. } => format!(
+            "caused by {files}, because {PIN} of the package is missing: install the package perilog-agent again, then \
+             run systemctl daemon-reload"
         ),
-    };
-    Err(format!("its unit has {}, {by}", differences.join(", ")))
+        _ => format!(
+            "caused by {files}: rename the file so that it sorts before {PIN}; if it is meant for tasks, move it to \
+             /etc/systemd/system/perilog-task-.service.d; then run systemctl daemon-reload"
+        ),
+    }
 }
 
 /// Returns how this process differs from PID 1. What /proc does not show counts as equal: in some containers root may
@@ -79,6 +89,22 @@ fn drop_ins(stem: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The name of a file decides nothing where the package's drop-in is missing.
+    #[test]
+    fn the_remedy_is_that_of_the_cause() {
+        let pin = "/usr/lib/systemd/system/perilog-task-.service.d/zz-perilog.conf";
+        let of_all = "/etc/systemd/system/service.d/zzz-site.conf";
+        let early = "/etc/systemd/system/service.d/10-site.conf";
+        for (paths, remedy) in [
+            (vec![pin, of_all], "zzz-site.conf: rename the file so that it sorts before zz-perilog.conf"),
+            (vec![early], "10-site.conf, because zz-perilog.conf of the package is missing: install the package"),
+            (vec![], "to see the settings: systemctl cat perilog-task-x.service"),
+        ] {
+            let text = cause(&Overriding::among(paths), "perilog-task-x");
+            assert!(text.contains(remedy), "{text}");
+        }
+    }
 
     #[test]
     fn fields_are_found_by_their_whole_name() {

@@ -81,13 +81,13 @@ impl Reports {
             return Ok(Verdict::Show { text, record: self.due(now) });
         }
         if self.taken >= MAX_REPORTS {
-            return Err(format!("{MAX_REPORTS} reports were taken from this task, and no more are"));
+            return Err(format!("this task has made {MAX_REPORTS} reports, which is the limit"));
         }
         if let Report::Milestone { name } = &report
             && !self.milestones.contains(name)
         {
             if self.milestones.len() >= MAX_NAMES {
-                return Err(format!("{MAX_NAMES} milestones were taken from this attempt of the job, and no more are"));
+                return Err(format!("this attempt of the job has {MAX_NAMES} milestones, which is the limit"));
             }
             self.milestones.insert(name.clone());
         }

@@ -12,7 +12,7 @@ pub(crate) fn raise(nofile: u64) -> Option<String> {
         (Resource::Nofile, "nofile", Some(nofile)),
     ];
     let low: Vec<String> = wishes.into_iter().filter_map(|(resource, name, wish)| set(resource, name, wish)).collect();
-    (!low.is_empty()).then(|| format!("limits below what was asked for: {}", low.join(", ")))
+    (!low.is_empty()).then(|| format!("these resource limits are lower than requested: {}", low.join(", ")))
 }
 
 /// Sets a limit, or raises it as far as possible. Returns a text about a limit that is lower than the wish.

@@ -150,7 +150,7 @@ impl<'a> Sequence<'a> {
                 break;
             }
             if self.is_out_of_time() {
-                self.sinks.write_line(Level::Error, "the task's limit has passed: nothing further begins");
+                self.sinks.write_line(Level::Error, "the task's limit has passed: no further script begins");
                 tally.out_of_time();
                 break;
             }
@@ -349,9 +349,10 @@ impl<'a> Sequence<'a> {
             if mark.is_none() {
                 match Mark::watch(directory) {
                     Ok(watch) => *mark = Some(watch),
-                    Err(error) => {
-                        sinks.write_line(Level::Warning, &format!("cannot see when the controller knows: {error}"))
-                    }
+                    Err(error) => sinks.write_line(
+                        Level::Warning,
+                        &format!("cannot see when the controller acknowledges the announced reboot: {error}"),
+                    ),
                 }
             }
             Ok(if Mark::is_there(directory) { Reply::Acknowledged } else { Reply::Recorded })

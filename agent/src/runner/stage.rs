@@ -81,7 +81,8 @@ pub(crate) fn enter() -> ExitCode {
 /// Returns a sentence for people: why a script could not be executed. The script's file existed, because the runner
 /// just read it. So if a file is missing, it is normally the script's interpreter.
 pub(crate) fn cannot_execute(error: &io::Error) -> String {
-    let hint = if error.kind() == io::ErrorKind::NotFound { " (is the interpreter of its #! line there?)" } else { "" };
+    let hint =
+        if error.kind() == io::ErrorKind::NotFound { " (is the interpreter of its #! line installed?)" } else { "" };
     format!("cannot be executed: {error}{hint}")
 }
 
@@ -135,7 +136,10 @@ fn take_identity(order: &Order) -> Result<(), String> {
 /// kernel names them. The error is a sentence with the wanted ids and the present ids.
 fn is_all(order: &Order, uids: [u32; 3], gids: [u32; 3]) -> Result<(), String> {
     if uids != [order.uid; 3] || gids != [order.gid; 3] {
-        return Err(format!("uid {} and gid {} were asked for, it is {uids:?} and {gids:?}", order.uid, order.gid));
+        return Err(format!(
+            "the process must have uid {} and gid {}, but it has {uids:?} and {gids:?}",
+            order.uid, order.gid
+        ));
     }
     Ok(())
 }
@@ -177,7 +181,7 @@ mod tests {
             (uids[place], gids[place]) = (0, 0);
             for (uids, gids) in [(uids, [100; 3]), ([1000; 3], gids)] {
                 let why = is_all(&order, uids, gids).unwrap_err();
-                let expect = format!("uid 1000 and gid 100 were asked for, it is {uids:?} and {gids:?}");
+                let expect = format!("the process must have uid 1000 and gid 100, but it has {uids:?} and {gids:?}");
                 assert_eq!(why, expect);
             }
         }

@@ -89,7 +89,7 @@ pub(crate) fn run(run_dir: &Path, since_boot_ms: Option<u64>, stem: &str) -> Res
             // systemd passes no supplementary groups, but another parent may, and root's scripts would inherit the
             // groups.
             if let Err(error) = rustix::thread::set_thread_groups(&[]) {
-                sinks.write_line(Level::Warning, &format!("supplementary groups are as they were: {error}"));
+                sinks.write_line(Level::Warning, &format!("cannot drop the supplementary groups: {error}"));
             }
             if let Some(warning) = rlimits::raise(intent.plan.nofile) {
                 sinks.write_line(Level::Warning, &warning);
@@ -98,7 +98,7 @@ pub(crate) fn run(run_dir: &Path, since_boot_ms: Option<u64>, stem: &str) -> Res
             if let Err(error) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
                 sinks.write_line(
                     Level::Warning,
-                    &format!("what scripts leave outside of the unit is not waited for: {error}"),
+                    &format!("the task does not wait for processes that scripts leave outside of its unit: {error}"),
                 );
             }
             let control = open_control(run_dir, stem, &intent, &mut sinks);
@@ -138,12 +138,13 @@ pub(crate) fn complain(text: &str) {
 
 /// Returns the sentence for a task that ends because the runner cannot write its steps.
 pub(crate) fn unrecorded(directory: &Directory, error: &std::io::Error) -> String {
-    format!("{}: {error}; what cannot be recorded is not run", directory.file(steps::FILE))
+    format!("cannot write {}: {error}; the runner runs no script that it cannot record", directory.file(steps::FILE))
 }
 
 fn invocation() -> Result<InvocationId, Refusal> {
-    let text = env::var("INVOCATION_ID")
-        .map_err(|_| Refusal::new(exit::USAGE, "INVOCATION_ID is not set: not in a unit of systemd"))?;
+    let text = env::var("INVOCATION_ID").map_err(|_| {
+        Refusal::new(exit::USAGE, "INVOCATION_ID is not set: only systemd can start the runner, in a unit")
+    })?;
     InvocationId::new(&text).map_err(|e| Refusal::new(exit::USAGE, e.to_string()))
 }
 

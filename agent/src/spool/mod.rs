@@ -131,8 +131,8 @@ impl Spool {
             if !path.exists() {
                 make_dir(&path, mode)?;
                 tracing::warn!(
-                    "{} was gone, and with it what was in it: it is made again; keep cleaners of temporary files out \
-                     of {}",
+                    "{} was missing with all of its content, and is made again; exclude {} from programs that remove \
+                     temporary files",
                     path.display(),
                     self.root.display()
                 );

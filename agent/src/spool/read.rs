@@ -47,7 +47,7 @@ pub(super) fn intent(dir: &Path, stem: &str) -> Option<Intent> {
     let intent: Intent = json(&dir.join("intent.json"))?;
     let own = ids::stem(&intent.start.action, &intent.start.job, intent.start.task);
     if own != stem {
-        tracing::warn!("the intent in {} is of {own}; it is ignored", dir.display());
+        tracing::warn!("the record (intent) in {} is of {own}, and is ignored", dir.display());
         return None;
     }
     Some(intent)

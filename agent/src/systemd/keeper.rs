@@ -71,7 +71,7 @@ pub async fn keep(events: mpsc::Sender<BusEvent>, wakeups: Arc<Wakeups>, around:
                 // Logs once per outage, at a time when a restart of dbus-daemon would have ended: a person should know
                 // by then.
                 if longer == RETRY_CEILING && pause < longer {
-                    tracing::error!("no systemd on the system bus: {error}; trying again and again");
+                    tracing::error!("no systemd on the system bus: {error}; the agent keeps trying");
                 }
                 pause = longer;
             }

@@ -29,7 +29,7 @@ fn read(status: &str) -> Option<String> {
     match field("State:")?.chars().next()? {
         'T' | 't' => Some("its runner is stopped (SIGSTOP, or a debugger)".to_owned()),
         'D' => Some("its runner hangs in the kernel (state D)".to_owned()),
-        _ if pending & TAKEN != 0 => Some("its runner does not take the signals that were sent to it".to_owned()),
+        _ if pending & TAKEN != 0 => Some("its runner does not handle the signals that were sent to it".to_owned()),
         _ => None,
     }
 }

@@ -25,7 +25,7 @@ const MOST_MIB: u64 = 24;
 /// grew to 890 MiB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_questions_ends_the_session_and_grows_nothing() {
-    const REASON: &str = "it asks more than 16 questions at a time";
+    const REASON: &str = "the controller has more than 16 requests open at a time";
     let bed = Bed::new();
     let agent = bed.start();
     let before = agent.rss_mib();

@@ -63,7 +63,7 @@ async fn only_a_certificate_of_this_node_replaces_the_one_that_works() {
             agent.log.wait_for("renewed the certificate");
             assert_ne!(fs::read_to_string(&bed.files.cert).unwrap(), before);
         } else {
-            agent.log.wait_for("answered with a certificate that is not kept");
+            agent.log.wait_for("answered with a certificate that the agent rejects");
             assert_eq!(fs::read_to_string(&bed.files.cert).unwrap(), before, "{what}");
         }
     }

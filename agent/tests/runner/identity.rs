@@ -161,7 +161,8 @@ fn stack_and_locked_memory_are_unlimited_or_as_permitted() {
     assert_eq!(out.len(), 4);
     for (name, soft, hard) in [("stack", out[0], out[1]), ("memlock", out[2], out[3])] {
         assert_eq!(soft, hard, "{name}");
-        let is_printed = left.has_printed("limits below what was asked for") && left.has_printed(&format!("{name} "));
+        let is_printed =
+            left.has_printed("these resource limits are lower than requested") && left.has_printed(&format!("{name} "));
         assert!(soft == "unlimited" || is_printed, "{left:?}");
     }
 }

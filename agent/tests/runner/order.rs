@@ -220,7 +220,7 @@ fn a_step_that_cannot_be_recorded_is_not_run() {
     let ended = task.start().end();
     assert_eq!((ended.status.code(), ended.out.len()), (Some(78), 0));
     let result = fs::read_to_string(task.directory().join("result.json")).unwrap();
-    assert!(result.contains("what cannot be recorded is not run"), "{result}");
+    assert!(result.contains("the runner runs no script that it cannot record"), "{result}");
 }
 
 #[test]

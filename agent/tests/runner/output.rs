@@ -17,7 +17,7 @@ fn both_streams_are_forwarded_and_kept_in_order() {
         Task::with(&[("10-a", "echo one; sleep 0.1; echo two >&2; sleep 0.1; printf three"), ("20-quiet", "true")]);
     let left = task.run();
     assert_eq!(left.out(), ["one", "three"]);
-    assert_eq!(left.ended.err.iter().filter(|line| !line.contains("limits below")).collect::<Vec<_>>(), ["two"]);
+    assert_eq!(left.ended.err.iter().filter(|line| !line.contains("limits are lower")).collect::<Vec<_>>(), ["two"]);
     assert_eq!(task.kept("out.0.head"), "one\ntwo\nthree\n");
     for none in ["out.0.tail", "out.1.head", "out.1.tail"] {
         assert!(!task.directory().join(none).exists(), "{none}");
@@ -102,7 +102,7 @@ fn in_the_journal_stderr_is_a_warning_and_lines_stay_whole() {
     let mut text = String::new();
     ours.read_to_string(&mut text).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    let mut lines: Vec<&str> = text.lines().filter(|line| !line.contains("limits below")).collect();
+    let mut lines: Vec<&str> = text.lines().filter(|line| !line.contains("limits are lower")).collect();
     lines.sort_unstable();
     assert_eq!(lines.len(), 4, "{text}");
     assert_eq!(lines[0], "<3>error");

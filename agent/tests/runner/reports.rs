@@ -160,7 +160,7 @@ fn a_milestone_past_the_jobs_bound_is_refused_to_its_script() {
         task("for n in $(seq 65); do $REPORT milestone m$n || echo $n $?; done; $REPORT milestone m1; echo again $?");
     let left = task.run();
     assert_eq!(left.out(), ["65 8", "again 0"], "{left:?}");
-    assert!(left.has_printed("refused: 64 milestones"), "{left:?}");
+    assert!(left.has_printed("refused: this attempt of the job has 64 milestones"), "{left:?}");
     assert_eq!(reports(&left).len(), 65);
 
     // Beside those that the attempt has from other tasks.
@@ -199,7 +199,7 @@ fn bad_or_surplus_reports_are_refused_and_the_rest_recorded() {
 
     let answers = converse(&task, &vec![milestone; 257]);
     assert_eq!(answers.iter().filter(|answer| *answer == acknowledged).count(), 255, "one was acknowledged before");
-    assert!(answers[255].contains("256 reports were taken") && answers.len() == 257);
+    assert!(answers[255].contains("this task has made 256 reports") && answers.len() == 257);
     let progress = &b"{\"report\":\"progress\",\"message\":\"p\"}\n"[..];
     assert_eq!(converse(&task, &vec![progress; 500]), vec![acknowledged; 500], "progress is not counted");
 
@@ -259,6 +259,6 @@ fn an_expected_boot_is_acknowledged_once_known_a_local_one_at_once() {
         task.intent.local = local;
         let left = task.run();
         assert_eq!(left.out(), [status]);
-        assert_eq!(left.has_printed("a boot now may be taken for a loss"), !local);
+        assert_eq!(left.has_printed("if the node reboots now, its task may count as lost"), !local);
     }
 }

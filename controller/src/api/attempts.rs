@@ -66,8 +66,8 @@ impl Following {
             if !of.followed {
                 let SourceView { source, unreleased, .. } = of;
                 status.notes.push(format!(
-                    "no edge follows {source}, which has attempts to release: {unreleased}; they wait until: systemctl \
-                     start perilog-flux"
+                    "no edge is connected for {source}; the number of its attempts that wait for their release is \
+                     {unreleased}. Start the edge: systemctl start perilog-flux"
                 ));
             }
         }
@@ -171,7 +171,7 @@ impl Feed<'_> {
                 changes = followed.next(self.drains) => changes,
                 () = self.reply.closed() => return Err(End::Gone),
             };
-            let ended = "the follower fell behind, or the controller begins anew: follow again";
+            let ended = "this follower fell behind, or the controller starts again from its store: follow again";
             let changes = changes.ok_or_else(|| Refusal::Unavailable(ended.to_owned()))?;
             self.changed(changes).await?;
         }
@@ -244,7 +244,7 @@ impl Feed<'_> {
     }
 
     async fn enter_queue(&self) -> Result<Followed, Refusal> {
-        let ending = || Refusal::Unavailable("the controller is ending; ask again when it is back".to_owned());
+        let ending = || Refusal::Unavailable("the controller is stopping; ask again when it runs again".to_owned());
         let (feed, followed) = feed(self.source.clone());
         let (ready, follows) = oneshot::channel();
         self.api.inlet.put(Entry::FollowAll { feed, ready }).await.map_err(|_| ending())?;
@@ -285,8 +285,12 @@ mod tests {
             assert_eq!(status.sources[0].followed, status.notes.is_empty());
             status.notes.join("\n")
         };
-        let is_missed =
-            || noted().contains("no edge follows flux (instance system), which has attempts to release: 3;");
+        let is_missed = || {
+            noted().contains(
+                "no edge is connected for flux (instance system); the number of its attempts that wait for their \
+                 release is 3.",
+            )
+        };
         let _other = following.begin(&source("test"));
         assert!(is_missed(), "{}", noted());
         let (first, second) = (following.begin(&source("system")), following.begin(&source("system")));

@@ -28,7 +28,9 @@ pub(super) async fn kept(api: &Api, call: Call) -> Result<(), Gone> {
     let noted = tokio::task::spawn_blocking(move || store::note_copy(&path)).await;
     match noted.map_err(|error| error.to_string()).and_then(|noted| noted.map_err(|error| error.to_string())) {
         Ok(()) => reply.done(json!({})).await,
-        Err(text) => refuse(reply, &Refusal::Unavailable(format!("the copy's time cannot be kept: {text}"))).await,
+        Err(text) => {
+            refuse(reply, &Refusal::Unavailable(format!("the time of the copy cannot be recorded: {text}"))).await
+        }
     }
 }
 

@@ -122,7 +122,7 @@ impl Log<'_> {
     }
 
     async fn enter_queue(&self) -> Result<Drain<Arc<Numbered>>, Refusal> {
-        let ending = || Refusal::Unavailable("the controller is ending; ask again when it is back".to_owned());
+        let ending = || Refusal::Unavailable("the controller is stopping; ask again when it runs again".to_owned());
         let (events, queue) = events();
         let (ready, follows) = oneshot::channel();
         let entry = Entry::Follow { job: self.job.clone(), events, ready };

@@ -85,7 +85,7 @@ async fn start(api: &Api, asked: &EventsOfAll) -> Result<Option<Spot>, Refusal> 
     let (since_ms, last) = (asked.since_ms, asked.last);
     match asked.after.as_deref() {
         Some(_) if since_ms.is_some() || last.is_some() => {
-            Err(Refusal::Invalid("after does not go with since_ms or last".to_owned()))
+            Err(Refusal::Invalid("`after` cannot be combined with `since_ms` or `last`".to_owned()))
         }
         None if since_ms.is_none() && last.is_none() => Ok(None),
         None => read(api, move |reader| reader.before_newest(last, since_ms)).await,
@@ -105,8 +105,8 @@ async fn read<T: Send + 'static>(
 }
 
 fn lost() -> Refusal {
-    let text = "the store does not have this spot: it was restored from an older copy, and later events are lost; \
-                without a spot all events of the store follow";
+    let text = "the store has no event at this position: it was restored from an older copy, and later events are \
+                lost; without `after`, all events of the store follow";
     Refusal::Conflict(text.to_owned())
 }
 

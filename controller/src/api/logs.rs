@@ -66,7 +66,7 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
             reply.done(json!({ "unreachable": unreachable })).await
         }
         false => {
-            let text = "more output came than was taken; ask for fewer ranks or lines";
+            let text = "more output came than the client could read; ask for fewer ranks or lines";
             refuse(reply, &Refusal::Unavailable(text.to_owned())).await
         }
     }

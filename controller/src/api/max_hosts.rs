@@ -24,7 +24,7 @@ impl MaxHosts {
         }
         let first: String = first.chars().take(64).collect();
         let most = self.0;
-        Err(invalid(format_args!("{first}: {count} hosts, at most {most} are taken: max-hosts in controller.toml")))
+        Err(invalid(format_args!("{first} has {count} hosts, and the limit is {most} (max-hosts in controller.toml)")))
     }
 
     /// Checks targets, unless they are ranks.

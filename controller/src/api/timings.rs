@@ -41,7 +41,7 @@ async fn page(api: &Api, which: &Which, after: Option<Place>) -> Result<Page, Re
     let of = which.clone();
     let page = read(api, move |steps| steps.timeline(&of, after, PAGE)).await?;
     page.ok_or_else(|| match which.attempt {
-        Some(attempt) => Refusal::NoSuchAttempt(format!("no attempt {attempt} of a job {}", which.job)),
+        Some(attempt) => Refusal::NoSuchAttempt(format!("no attempt {attempt} of job {}", which.job)),
         None => Refusal::NoSuchJob(format!("no job {}", which.job)),
     })
 }
@@ -76,7 +76,7 @@ pub(super) async fn stats(api: &Api, call: Call) -> Result<(), Gone> {
         None => false,
         Some("node") => true,
         Some(other) => {
-            let text = format!("by {other:?}: a sum is by \"node\", or by script where nothing is said");
+            let text = format!("unknown `by` {other:?}: expected \"node\"; without `by`, a sum is by script");
             return refuse(reply, &Refusal::Invalid(text)).await;
         }
     };
@@ -158,7 +158,7 @@ async fn read<T: Send + 'static>(
     api: &Api,
     question: impl FnOnce(&StepReader) -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, Refusal> {
-    let unreadable = |text: String| Refusal::Unavailable(format!("what scripts took cannot be read: {text}"));
+    let unreadable = |text: String| Refusal::Unavailable(format!("the run times of scripts cannot be read: {text}"));
     let steps = api.steps.clone();
     let reading = tokio::task::spawn_blocking(move || question(&steps));
     reading.await.map_err(|error| unreadable(error.to_string()))?.map_err(|error| unreadable(error.to_string()))

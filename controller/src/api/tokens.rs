@@ -40,7 +40,7 @@ pub(super) async fn make(api: &Api, call: Call) -> Result<(), Gone> {
     };
     let asked = || -> Result<(HostList, u64), Refusal> {
         let lasts = lasts.unwrap_or(LASTS).as_millis().filter(|millis| *millis > 0);
-        Ok((hosts(nodes)?, lasts.ok_or_else(|| invalid("a token's time is above zero, and ends"))?))
+        Ok((hosts(nodes)?, lasts.ok_or_else(|| invalid("the lifetime of a token must be above zero and finite"))?))
     };
     let made = match asked() {
         Ok((hosts, lasts)) => {
@@ -111,7 +111,9 @@ async fn on_files(
     work: impl FnOnce(&Enrolment) -> io::Result<Value> + Send + 'static,
 ) -> Result<Value, Refusal> {
     let enrolment: Arc<Enrolment> = api.enrolment.clone().ok_or_else(|| {
-        Refusal::Unavailable("there is no enrolment: set [enroll] listen in controller.toml, and restart".to_owned())
+        Refusal::Unavailable(
+            "enrolment is off: set [enroll] listen in controller.toml, and restart the controller".to_owned(),
+        )
     })?;
     let done = tokio::task::spawn_blocking(move || work(&enrolment)).await;
     let done = done.map_err(|error| error.to_string()).and_then(|done| done.map_err(|error| error.to_string()));

@@ -22,18 +22,18 @@ pub fn warnings(config: &Config) -> Vec<String> {
         }
     }
     if config.enroll.listen.is_some() && !config.tls.enabled {
-        warnings.push("enroll.listen: without effect while tls.enabled is false".to_owned());
+        warnings.push("enroll.listen has no effect while tls.enabled is false".to_owned());
     }
     if config.enroll.munge && config.enroll.listen.is_none() {
-        warnings.push("enroll.munge: without effect while enroll.listen is not set".to_owned());
+        warnings.push("enroll.munge has no effect while enroll.listen is not set".to_owned());
     }
     match config.metrics.listen.filter(|_| config.metrics.page) {
         None if config.metrics.page => {
-            warnings.push("metrics.page: without metrics.listen there is no page".to_owned())
+            warnings.push("metrics.page has no effect while metrics.listen is not set".to_owned())
         }
         Some(address) if !address.ip().is_loopback() => warnings.push(format!(
-            "metrics.page: {address} is not only this host: anyone who reaches it can read the names of jobs, nodes \
-             and scripts"
+            "metrics.page: other hosts can reach {address}, and anyone who does can read the names of jobs, nodes and \
+             scripts"
         )),
         Some(_) if config.api.read == Read::Group => warnings.push(
             "metrics.page: every user of this host reads the page, also those whom api.read = \"group\" keeps out"
@@ -49,7 +49,9 @@ pub fn warnings(config: &Config) -> Vec<String> {
         warnings.push(format!("edge.group: {error}"));
     }
     if config.edge.drains && config.drain.command.is_some() {
-        warnings.push("edge.drains: drain.command drains too; whichever is done first confirms the drain".to_owned());
+        warnings.push(
+            "edge.drains: drain.command drains too; the first of the two that is done confirms the drain".to_owned(),
+        );
     }
     if let Some(Err(error)) = config.api.group.as_deref().map(accounts::group_id) {
         warnings.push(format!("api.group: {error}"));
@@ -68,5 +70,6 @@ pub fn warnings(config: &Config) -> Vec<String> {
 fn of_hook((table, hook): (&str, &Hook)) -> Option<String> {
     let program = hook.command.as_ref()?.words().first()?;
     let is_there = Path::new(program).is_file();
-    (!is_there).then(|| format!("{table}.command: there is no program {program}; it will be tried again and again"))
+    (!is_there)
+        .then(|| format!("{table}.command: there is no program {program}; the controller retries until there is"))
 }

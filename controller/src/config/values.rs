@@ -55,7 +55,7 @@ impl TryFrom<String> for ClusterName {
     fn try_from(name: String) -> Result<Self, String> {
         // The same alphabet as a job's id.
         JobId::new(&name)
-            .map_err(|e| format!("malformed cluster name: at character {}: expected {}", e.column(), e.expected))?;
+            .map_err(|e| format!("malformed cluster name at character {}: expected {}", e.column(), e.expected))?;
         Ok(Self(name))
     }
 }
@@ -87,7 +87,7 @@ impl TryFrom<HostList> for Hosts {
         let wrong = hosts.iter().find_map(|host| HostName::new(host).err().map(|error| error.to_string()));
         let number = || {
             let number = hosts.iter().find(|host| is_number(host))?;
-            Some(format!("{number} is an address to a resolver, and no name that says which host this is"))
+            Some(format!("a resolver takes {number} for an IP address, so it cannot be the name of a host"))
         };
         wrong.or_else(number).map_or(Ok(Self(hosts)), Err)
     }

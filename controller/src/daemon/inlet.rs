@@ -137,7 +137,7 @@ impl Inlet {
     /// answers, if the request is a question to nodes.
     pub(crate) async fn ask(&self, uid: u32, request: Request, parts: Option<PartQueue>) -> Result<Reply, Refusal> {
         let (answer, answered) = oneshot::channel();
-        let ending = || Refusal::Unavailable("the controller is ending; ask again when it is back".to_owned());
+        let ending = || Refusal::Unavailable("the controller is stopping; ask again when it runs again".to_owned());
         self.put(Entry::Request { uid, request, answer, parts }).await.map_err(|Ended| ending())?;
         answered.await.unwrap_or_else(|_| Err(ending()))
     }

@@ -72,7 +72,7 @@ pub async fn run(file: &Path, config: Config) -> Result<(), Fault> {
     }
     notice_id.abort();
     notify::stopping("ending");
-    tracing::info!("ending on request: committing what was begun, then closing sessions");
+    tracing::info!("stopping on request: the controller commits what it has begun, then closes its sessions");
     listeners.close();
     // The end of the writer closes the channels of sessions and calls.
     let _ = inlet.put(Entry::Stop).await;

@@ -56,7 +56,7 @@ impl Reload {
                 }
                 tracing::error!("the configuration that was read before stays in force");
                 let problem = text.lines().next().unwrap_or_default();
-                Some(format!("the configuration is wrong, the one before is in force: {problem}"))
+                Some(format!("the reload failed, and the earlier configuration stays in force: {problem}"))
             }
         };
         let line = whole_status(&status.borrow(), remark.as_deref());

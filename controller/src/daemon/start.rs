@@ -252,7 +252,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
     let calls = Calls::new();
     let mut clients = JoinSet::new();
     if let (Some(listener), Some(metrics)) = (scraped, metrics) {
-        tracing::info!(address = %listener.local_addr().map_err(Fault::Listen)?, "figures for Prometheus");
+        tracing::info!(address = %listener.local_addr().map_err(Fault::Listen)?, "metrics for Prometheus");
         let site = site(config, metrics, &inlet, &expiries)?;
         clients.spawn(async move {
             let Err(error) = http::serve(listener, site).await;
@@ -334,7 +334,8 @@ fn local(path: &Path, access: Access) -> Result<UnixListener, SocketError> {
             if source.kind() == io::ErrorKind::PermissionDenied && access.group.is_some() =>
         {
             tracing::info!(
-                "the group of [api] is none of ours: everybody may connect, and others are refused what they ask for"
+                "the controller is not in the group of [api]: every user can connect, but requests of other users are \
+                 refused"
             );
             varlink::bind(path, 0o666, None)
         }

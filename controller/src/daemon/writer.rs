@@ -98,7 +98,9 @@ impl<S: Durable> Writer<S> {
         match self.step.machine() {
             Some(machine) if self.step.is_full() => format!("{}; the store's disk is full", machine.status_line()),
             Some(machine) => machine.status_line(),
-            None => "the store's disk is full: nothing is begun or accepted until there is room".to_owned(),
+            None => {
+                "the store's disk is full: the controller begins and accepts nothing until there is room".to_owned()
+            }
         }
     }
 
@@ -182,7 +184,10 @@ impl<S: Durable> Writer<S> {
         match self.carry_out(batch, received) {
             Ok(()) => Ok(true),
             Err(StoreError::Full) => {
-                tracing::error!("a batch could not be committed, the disk is full: beginning anew from the store");
+                tracing::error!(
+                    "a batch could not be committed, because the disk is full: the controller starts again from its \
+                     store"
+                );
                 self.observer.forget();
                 self.delivery.drop_all(&disk_full());
                 self.begin().map(|()| false)
@@ -264,7 +269,7 @@ impl<S: Durable> Writer<S> {
         }
         let Some(input) = self.step.disk(full) else { return Ok(()) };
         if !full {
-            tracing::info!("the store's disk has room again: the reserve is held, prologs begin");
+            tracing::info!("the store's disk has room again: the reserve is restored, and prologs begin");
         }
         self.handle(vec![input])
     }
@@ -299,7 +304,7 @@ fn now() -> Now {
 
 fn disk_full() -> Refusal {
     Refusal::Unavailable(
-        "the controller's disk is full: make room on it; what nodes finish is kept there meanwhile".to_owned(),
+        "the controller's disk is full: make room on it; until then the nodes keep their results".to_owned(),
     )
 }
 

@@ -122,8 +122,11 @@ impl Enrolment {
         let authority = Authority::open(dir, cluster, clock::wall_ms())?;
         match records::forget(dir, clock::wall_ms()) {
             Ok(0) => {}
-            Ok(lines) => tracing::info!("{lines} certificates that have run out left the list of what was issued"),
-            Err(why) => tracing::warn!("the list of what was issued stays as long as it is: {why}"),
+            Ok(1) => tracing::info!("1 expired certificate was removed from the list of issued certificates"),
+            Ok(lines) => {
+                tracing::info!("{lines} expired certificates were removed from the list of issued certificates")
+            }
+            Err(why) => tracing::warn!("expired certificates stay in the list of issued certificates: {why}"),
         }
         let path = dir.join(TOKENS);
         let tokens = Tokens::open(&path).map_err(|source| AuthorityError::File { path, source })?;
@@ -203,8 +206,8 @@ impl Enrolment {
             Ok(Ok(Err(error))) => Err(No::ours(format_args!("cannot lock {dir}: {error}"))),
             Ok(Err(error)) => Err(No::ours(error)),
             Err(_) => Err(No::ours(format_args!(
-                "{dir} is locked for more than {LOCKED:?}, and no host can enroll meanwhile: find the process that \
-                 holds the lock (fuser -v {dir}; a stopped perilog ca?)"
+                "{dir} has been locked for more than {LOCKED:?}, and no host can enrol meanwhile: find the process \
+                 that holds the lock (fuser -v {dir}; a stopped perilog ca?)"
             ))),
         }
     }
@@ -255,7 +258,9 @@ impl Enrolment {
                 refused.map_or(Ok(()), |refused| Err(out(refused)))?;
                 "by munge".to_owned()
             }
-            (None, None, None) => return Err(No::both("neither a token nor a certificate of an earlier enrolment")),
+            (None, None, None) => {
+                return Err(No::both("the request has neither a token nor a certificate of an earlier enrolment"));
+            }
             (None, None, Some(shown)) if shown.names.contains(host) => {
                 let refused = records.refused(lock, host, Some(&shown.serial)).map_err(No::ours)?;
                 refused.map_or(Ok(()), |refused| Err(revoked(refused, host)))?;
@@ -270,10 +275,12 @@ impl Enrolment {
         // A new token enrols a host again even if another node has used up the host's hourly number.
         if !is_new_word && records.lately(lock, host, now_ms).map_err(No::ours)? >= most {
             return Err(No {
-                reported: format!("it was given {most} certificates within the last hour, and gets no more for now"),
+                reported: format!(
+                    "this node got {most} certificates within an hour, the limit: ask again later, or use a new token \
+                     (perilog token create)"
+                ),
                 logged: format!(
-                    "{host} was given {most} certificates within the last hour, and gets no more for now: why does it \
-                     ask so often ({by})?"
+                    "{host} got {most} certificates within an hour, the limit: find out why it asks so often ({by})"
                 ),
                 is_serious: true,
             });
@@ -301,7 +308,7 @@ fn revoked(refused: Refused, host: &str) -> No {
         Refused::Certificate => "its certificate was revoked".to_owned(),
         Refused::Host => format!("the newest certificate of {host} was revoked"),
     };
-    let logged = format!("{what}; if it is good again, give it a token (perilog token create {host})");
+    let logged = format!("{what}; if the host may enrol again, give it a token (perilog token create {host})");
     No { reported: "the certificate was revoked".to_owned(), logged, is_serious: true }
 }
 
@@ -309,12 +316,12 @@ fn revoked(refused: Refused, host: &str) -> No {
 /// only the log names that host.
 fn refusal(bad: &TokenRefused, host: &str) -> No {
     match bad {
-        TokenRefused::Unknown => No::both("the token is unknown, or was forgotten"),
+        TokenRefused::Unknown => No::both("the token is unknown, or was revoked"),
         TokenRefused::OtherHost(other) => {
             let logged = format!("the token is for {other}, not for {host}");
             No { reported: format!("the token is not for {host}"), logged, is_serious: true }
         }
-        TokenRefused::Late => No::both("the token's time is over; make another one (perilog token create)").serious(),
+        TokenRefused::Late => No::both("the token has expired; make a new one (perilog token create)").serious(),
         TokenRefused::Used => No::both(
             "the token was used already; if that was not this node, revoke the host's certificates (perilog ca revoke)",
         )

@@ -99,12 +99,13 @@ impl Munge {
         peer: SocketAddr,
     ) -> Result<(), Doubt> {
         let set = self.set.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let set = set.ok_or_else(|| stranger("it shows a munge credential, and [enroll] munge is not true here"))?;
+        let set = set
+            .ok_or_else(|| stranger("it sent a munge credential, but [enroll] munge is not set on this controller"))?;
         may_ask(&set.hosts, host, peer).map_err(stranger)?;
         let Ok(Ok(_turn)) = tokio::time::timeout(TURN, self.turns.acquire()).await else {
             return Err(stranger(format_args!(
-                "{AT_ONCE} credentials are looked at already, and none was done within {TURN:?}; it asks again. Do \
-                 munged and the resolver of this host answer?"
+                "{AT_ONCE} credentials are being checked already, and no check ended within {TURN:?}; the node asks \
+                 again. Do munged and the resolver of this host answer?"
             )));
         };
         let decoded = munge::decode(&set.unmunge, credential).await;
@@ -127,7 +128,7 @@ async fn addresses(getent: &Path, host: &str) -> Result<Vec<IpAddr>, String> {
     addresses.dedup();
     if !answer.status.success() || addresses.is_empty() {
         return Err(format!(
-            "{host} has no address here: put it into /etc/hosts or DNS (getent ahosts {host}: {})",
+            "{host} has no address here: add it to /etc/hosts or DNS (getent ahosts {host}: {})",
             answer.status
         ));
     }
@@ -139,13 +140,13 @@ async fn addresses(getent: &Path, host: &str) -> Result<Vec<IpAddr>, String> {
 fn may_ask(hosts: &HashSet<String>, host: &str, peer: SocketAddr) -> Result<(), String> {
     if !hosts.contains(host) {
         return Err(format!(
-            "{host} is none of [enroll] munge-hosts: if it is a node, add it there; if not, find out who that is"
+            "{host} is not in [enroll] munge-hosts: if it is a node, add it there; if not, find out who asks"
         ));
     }
     if !is_roots(peer.port()) {
         return Err(format!(
-            "it comes from port {}, and an agent takes one of 600 to 1023, which only root may: is there a NAT \
-             between? If not, find out who that is",
+            "it comes from port {}, but an agent uses one of 600 to 1023, which only root may use: is there a NAT in \
+             between? If not, find out who asks",
             peer.port()
         ));
     }
@@ -155,7 +156,7 @@ fn may_ask(hosts: &HashSet<String>, host: &str, peer: SocketAddr) -> Result<(), 
 /// Checks that root made the credential, for the enrolment of this host with this key (DER).
 fn is_of_root(decoded: &Decoded, host: &str, key: &[u8]) -> Result<(), String> {
     if decoded.uid != 0 {
-        return Err(format!("its munge credential is uid {}'s, not root's: find out who that is", decoded.uid));
+        return Err(format!("its munge credential is of uid {}, not of root: find out who asks", decoded.uid));
     }
     if decoded.payload != bound(host, key).as_bytes() {
         return Err(format!(
@@ -175,8 +176,8 @@ fn is_there(host: &str, peer: IpAddr, origin: Ipv4Addr, addresses: &[IpAddr]) ->
     let shown = || addresses.iter().map(|of| of.to_canonical().to_string()).collect::<Vec<_>>().join(", ");
     if !has(peer) {
         return Err(format!(
-            "{host} is {} here, and not {peer}: if that is its address, put it into /etc/hosts or DNS; if not, find \
-             out who that is",
+            "{host} has the address {} here, not {peer}: if {peer} is its address, add it to /etc/hosts or DNS; if \
+             not, find out who asks",
             shown()
         ));
     }
@@ -184,8 +185,8 @@ fn is_there(host: &str, peer: IpAddr, origin: Ipv4Addr, addresses: &[IpAddr]) ->
     let is_no_address = origin.is_unspecified() || origin.is_loopback();
     if !is_no_address && origin != peer && !has(origin) {
         return Err(format!(
-            "its munge credential was made at {origin}, and {host} is {} here: put that into /etc/hosts or DNS, or set \
-             --origin of munged there; if it is another host's, find out who that is",
+            "its munge credential was made at {origin}, but {host} has the address {} here: add {origin} to /etc/hosts \
+             or DNS, or set --origin of munged on {host}; if {origin} is of another host, find out who asks",
             shown()
         ));
     }
@@ -236,15 +237,20 @@ mod tests {
             // A socket of IPv6 also accepts IPv4, and a resolver may return either form.
             ("::ffff:10.0.0.1", "10.0.0.1", &one, None),
             ("10.0.0.1", "10.0.0.1", &mapped, None),
-            ("10.0.0.2", "10.0.0.1", &one, Some("n1 is 10.0.0.1 here, and not 10.0.0.2")),
+            ("10.0.0.2", "10.0.0.1", &one, Some("n1 has the address 10.0.0.1 here, not 10.0.0.2")),
             ("::10.0.0.1", "10.0.0.1", &one, Some("and not ::a00:1")),
             ("10.0.0.2", "0.0.0.0", &one, Some("and not 10.0.0.2")),
             ("127.0.0.1", "10.0.0.1", &one, Some("and not 127.0.0.1")),
-            ("10.0.0.1", "10.0.0.1", &[], Some("n1 is  here, and not")),
+            ("10.0.0.1", "10.0.0.1", &[], Some("n1 has the address  here, not")),
             // Several networks.
             ("10.1.0.1", "10.0.0.1", &two, None),
             ("fd00::1", "10.0.0.1", &two, None),
-            ("fd00::1", "10.0.0.2", &two, Some("was made at 10.0.0.2, and n1 is 10.1.0.1, 10.0.0.1, fd00::1 here")),
+            (
+                "fd00::1",
+                "10.0.0.2",
+                &two,
+                Some("was made at 10.0.0.2, but n1 has the address 10.1.0.1, 10.0.0.1, fd00::1 here"),
+            ),
             // An empty origin, and the origin of another host.
             ("10.0.0.1", "0.0.0.0", &one, None),
             ("10.0.0.1", "127.0.1.1", &one, None),
@@ -264,11 +270,11 @@ mod tests {
             ("n1", 1023, None),
             ("n2", 600, None),
             ("n3", 600, None),
-            ("n1", 1024, Some("port 1024, and an agent takes one of 600 to 1023")),
+            ("n1", 1024, Some("port 1024, but an agent uses one of 600 to 1023")),
             ("n1", 599, Some("port 599")),
-            ("n4", 600, Some("n4 is none of [enroll] munge-hosts")),
-            ("alias", 600, Some("alias is none of")),
-            ("10.0.0.1", 600, Some("10.0.0.1 is none of")),
+            ("n4", 600, Some("n4 is not in [enroll] munge-hosts")),
+            ("alias", 600, Some("alias is not in")),
+            ("10.0.0.1", 600, Some("10.0.0.1 is not in")),
         ] {
             let answer = may_ask(&hosts, host, from(port));
             let fits = answer.as_ref().err().zip(expect).map(|(answer, part)| answer.contains(part));

@@ -181,8 +181,8 @@ impl Records {
         let known = authority::known(&added);
         for line in known.skipped {
             tracing::warn!(
-                "{}:{}: no record of a certificate, and skipped (was its writing cut off?): whom it was for is not \
-                 known here",
+                "{}:{}: this line is not a record of a certificate, and is skipped (was it cut off while it was \
+                 written?): its host is not known",
                 dir.join(ISSUED).display(),
                 self.issued.lines + line
             );

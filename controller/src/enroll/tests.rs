@@ -77,10 +77,10 @@ async fn a_token_or_a_certificate_of_ours_and_nothing_else_gives_one() {
         "the token was used already; if that was not this node, revoke the host's certificates (perilog ca revoke)";
     for (shown, host, token, key, reported) in [
         (&[][..], "n0", None, &key, "neither a token nor a certificate of an earlier enrolment"),
-        (&[], "n0", Some("abc"), &key, "the token is unknown, or was forgotten"),
+        (&[], "n0", Some("abc"), &key, "the token is unknown, or was revoked"),
         (&[], "n1", Some(token.as_str()), &key, "the token is not for n1"),
         (&[], "n 0", Some(&token), &key, "malformed host name"),
-        (&[], "n0", Some(&token), &"no key".to_owned(), "no good request"),
+        (&[], "n0", Some(&token), &"no key".to_owned(), "invalid certificate request"),
         // In all these cases the token stays unused.
         (&[], "n0", Some(&token), &key, "a certificate"),
         (&[], "n0", Some(&token), &other, used),
@@ -89,7 +89,7 @@ async fn a_token_or_a_certificate_of_ours_and_nothing_else_gives_one() {
         (&["n0"], "n0", None, &key, "a certificate"),
         (&["n0"], "n1", None, &key, "the certificate is for n0, not for n1"),
         // A certificate does not replace an invalid token.
-        (&["n0"], "n0", Some("abc"), &key, "the token is unknown, or was forgotten"),
+        (&["n0"], "n0", Some("abc"), &key, "the token is unknown, or was revoked"),
     ] {
         let output = bed.ask(shown, host, token, key).await;
         assert!(output.starts_with(reported), "{shown:?} {host} {token:?}: {output}");
@@ -196,7 +196,7 @@ async fn who_revokes_is_waited_for_and_nothing_is_signed_meanwhile() {
     let key = authority::key().unwrap();
     let lock = Lock::take(&bed.authority()).unwrap();
     let no = bed.answer(shown("n0", "01"), "n0", None, &key).await.unwrap_err();
-    assert!(no.logged.contains("is locked for more than"), "{no:?}");
+    assert!(no.logged.contains("has been locked for more than"), "{no:?}");
     let asking = bed.answer(shown("n0", "01"), "n0", None, &key);
     let revoking = async {
         bed.revoke(&["01"]);
@@ -219,8 +219,12 @@ async fn each_host_has_its_own_hourly_bound_of_certificates() {
         bed.answer(shown("n0", "01"), "n0", None, &key).await.unwrap();
     }
     let no = bed.answer(shown("n0", "01"), "n0", None, &key).await.unwrap_err();
-    assert_eq!(no.reported, "it was given 13 certificates within the last hour, and gets no more for now");
-    assert!(no.logged.contains("n0 was given 13 certificates") && no.logged.contains("(by its certificate)"), "{no:?}");
+    assert_eq!(
+        no.reported,
+        "this node got 13 certificates within an hour, the limit: ask again later, or use a new token (perilog token \
+         create)"
+    );
+    assert!(no.logged.contains("n0 got 13 certificates") && no.logged.contains("(by its certificate)"), "{no:?}");
     bed.answer(shown("n1", "01"), "n1", None, &key).await.unwrap();
     // A new token is an operator's permission without a bound; a repeated token counts as a request of the machine.
     let token = bed.token("n0");
@@ -293,16 +297,26 @@ async fn munge_enrols_only_the_listed_host_with_the_address() {
         (0, "10.0.0.1", &n1, "n1", "MUNGE:abc:", &other, PEER, "was not made for n1 with this key", true),
         (0, "10.0.0.1", &n1, "n2", "MUNGE:abc:", &key, PEER, "was not made for n2 with this key", true),
         // Root of n1 has a credential for the name n2; a holder of munge's key can forge the origin.
-        (0, "10.0.0.1", &n2, "n2", "MUNGE:abc:", &key, PEER, "n2 is 10.0.0.2 here, and not 10.0.0.1", true),
-        (0, "10.0.0.2", &n2, "n2", "MUNGE:abc:", &key, PEER, "n2 is 10.0.0.2 here, and not 10.0.0.1", true),
+        (0, "10.0.0.1", &n2, "n2", "MUNGE:abc:", &key, PEER, "n2 has the address 10.0.0.2 here, not 10.0.0.1", true),
+        (0, "10.0.0.2", &n2, "n2", "MUNGE:abc:", &key, PEER, "n2 has the address 10.0.0.2 here, not 10.0.0.1", true),
         // A user of n2 forwards connections of root on n1.
-        (0, "10.0.0.1", &n2, "n2", "MUNGE:abc:", &key, elsewhere, "was made at 10.0.0.1, and n2 is 10.0.0.2", true),
-        (0, "10.0.0.1", &n1, "n1", "MUNGE:abc:", &key, of_a_user, "from port 40000, and an agent takes", false),
+        (
+            0,
+            "10.0.0.1",
+            &n2,
+            "n2",
+            "MUNGE:abc:",
+            &key,
+            elsewhere,
+            "was made at 10.0.0.1, but n2 has the address 10.0.0.2",
+            true,
+        ),
+        (0, "10.0.0.1", &n1, "n1", "MUNGE:abc:", &key, of_a_user, "from port 40000, but an agent uses", false),
         (0, "10.0.0.1", &n1, "n1", "MUNGE:another:", &key, PEER, "exit status: 14", false),
-        (0, "10.0.0.1", &n1, "n1", "token", &key, PEER, "what was sent is no credential", false),
+        (0, "10.0.0.1", &n1, "n1", "token", &key, PEER, "the text is not a munge credential", false),
         (0, "10.0.0.1", &n9, "n9", "MUNGE:abc:", &key, PEER, "n9 has no address here", true),
         // An unlisted name of the same host, such as the name of a service.
-        (0, "10.0.0.1", &alias, "other", "MUNGE:abc:", &key, PEER, "other is none of [enroll] munge-hosts", false),
+        (0, "10.0.0.1", &alias, "other", "MUNGE:abc:", &key, PEER, "other is not in [enroll] munge-hosts", false),
     ] {
         unmunge(&bed, uid, origin, payload);
         let case = format!("{uid} {origin} {payload:?} {host} {credential} {peer}");
@@ -327,7 +341,7 @@ async fn munge_counts_only_where_it_is_switched_on() {
     unmunge(&bed, 0, "10.0.0.1", &bound("n1", &public(&key)));
     bed.enrolment.set(HOUR, None);
     let no = by_munge(&bed, "n1", "MUNGE:abc:", &key, PEER).await.unwrap_err();
-    assert!(no.reported == NOT_MUNGED && no.logged.contains("[enroll] munge is not true here"), "{no:?}");
+    assert!(no.reported == NOT_MUNGED && no.logged.contains("[enroll] munge is not set on this controller"), "{no:?}");
 }
 
 /// Root of a revoked node still has munge's key and the node's address, so munge must not enrol the node again.
@@ -346,7 +360,10 @@ async fn munge_does_not_bring_back_who_was_revoked_and_a_token_does() {
     for host in ["n1", "N1", "n1."] {
         let no = ask(host).await.unwrap_err();
         assert!(no.reported == NOT_MUNGED && no.is_serious, "{host}: {no:?}");
-        assert!(no.logged.contains("the newest certificate of n1 was revoked; if it is good again"), "{host}: {no:?}");
+        assert!(
+            no.logged.contains("the newest certificate of n1 was revoked; if the host may enrol again"),
+            "{host}: {no:?}"
+        );
     }
     ask("n3").await.expect("another host speaks for no other");
     bed.answer(None, "n1", Some(&bed.token("n1")), &key).await.unwrap();
@@ -386,7 +403,7 @@ async fn a_used_token_re_enrols_no_host_even_after_a_new_one() {
     let no = bed.answer(None, "n0", Some(&stolen), &attacker).await.unwrap_err();
     assert!(no.reported == "the certificate was revoked", "the host is back, and the attacker is not: {no:?}");
     assert_eq!(bed.enrolment.tokens.take_back(&"n0".parse().unwrap(), NOW).unwrap(), 2);
-    assert_eq!(bed.ask(&[], "n0", Some(&stolen), &attacker).await, "the token is unknown, or was forgotten");
+    assert_eq!(bed.ask(&[], "n0", Some(&stolen), &attacker).await, "the token is unknown, or was revoked");
     assert_eq!(bed.known().len(), 3);
 }
 

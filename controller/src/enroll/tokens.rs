@@ -100,7 +100,10 @@ impl Tokens {
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         let there = self.swept(now_ms)?;
         if there.len() + hosts.len() > MOST {
-            let text = format!("there are {} tokens, and no more than {MOST} may be; take some back", there.len());
+            let text = format!(
+                "there are {} tokens, and the limit is {MOST}: revoke some (perilog token revoke)",
+                there.len()
+            );
             return Err(io::Error::other(text));
         }
         let mut made = Vec::new();
@@ -197,7 +200,10 @@ impl Tokens {
                 Ok(None) => continue,
                 Err(error) => {
                     let path = self.dir.join(name);
-                    tracing::warn!("{}: no token that can be read ({error}), and left out: remove it", path.display());
+                    tracing::warn!(
+                        "{}: this token cannot be read ({error}), and is ignored: remove the file",
+                        path.display()
+                    );
                     continue;
                 }
             };

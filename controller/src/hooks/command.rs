@@ -140,8 +140,8 @@ impl Group {
         if tokio::time::timeout(KILLED, &mut gone).await.is_err() {
             let group = group.as_raw_nonzero();
             tracing::warn!(
-                "{program} was killed past its limit and does not end; perilog does not retry before it has ended: ps \
-                 -o pid,stat,wchan,args --pgroup {group}"
+                "{program} was killed past its limit and does not end; perilog retries only after its end. To see \
+                 where it hangs: ps -o pid,stat,wchan,args --pgroup {group}"
             );
             gone.await;
         }

@@ -95,14 +95,16 @@ impl Site {
     }
 }
 
-const NO_PAGE: &str = "perilog-controller: its figures for Prometheus are at /metrics, its health at /healthz; \
-                       there is no page, because [metrics] page is false\n";
+const NO_PAGE: &str = "perilog-controller: its metrics for Prometheus are at /metrics, its health at /healthz; there \
+                       is no page, because [metrics] page is false\n";
 
 impl Page {
     async fn answer<B>(&self, path: &str, request: &Request<B>) -> Answer {
         if !self.names.lead_here(request) {
-            let text =
-                format!("this host has no such name: ask for its address, or for one of {}\n", self.names.shown());
+            let text = format!(
+                "this host does not have the requested name: use its address, or one of {}\n",
+                self.names.shown()
+            );
             return answer(StatusCode::MISDIRECTED_REQUEST, PLAIN, text);
         }
         let query = request.uri().query();

@@ -55,14 +55,14 @@ impl Places {
 
     fn full(&self) -> String {
         let cure = match self.all {
-            MAX_SESSIONS => "more are not planned for".to_owned(),
+            MAX_SESSIONS => "this is the limit".to_owned(),
             _ => format!(
                 "this process may open {} files. Raise LimitNOFILE= of perilog-controller.service to one and a half \
                  times the number of nodes, and 1024 more",
                 self.descriptors
             ),
         };
-        format!("{} connections of agents are open, further agents wait until one ends: {cure}", self.all)
+        format!("{} connections of agents are open, and further agents wait until one ends: {cure}", self.all)
     }
 
     /// Waits until all places are free.

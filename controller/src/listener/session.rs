@@ -128,7 +128,7 @@ async fn talk(mut link: Box<Link>, plain: bool, tls: watch::Receiver<Option<Serv
                 let _ = Box::pin(tokio::time::timeout(FLUSH_LIMIT, writing)).await;
                 Over::Ended(why)
             }
-            Ok(End::Overflow) => refused("it does not take what it is sent; it can come back and settle"),
+            Ok(End::Overflow) => refused("it does not read its messages; it can connect again"),
             Err(_) => Over::Ended("the controller is ending".to_owned()),
         }
     };
@@ -155,7 +155,8 @@ async fn revoked(chain: &PeerChain, mut tls: watch::Receiver<Option<ServerTls>>)
 /// Exchanges preambles. The controller sends first, so that a peer of another version can log the controller's version.
 async fn greet(reader: &mut FrameReader, writer: &mut FrameWriter, release: &str) -> Result<(), Over> {
     writer.send(Preamble::ours(release).encode()).await?;
-    let theirs = reader.next().await?.ok_or_else(|| Over::Ended("it went away before it said anything".to_owned()))?;
+    let theirs =
+        reader.next().await?.ok_or_else(|| Over::Ended("it disconnected before it sent anything".to_owned()))?;
     negotiate(&theirs).map(drop).map_err(refused)
 }
 
@@ -195,7 +196,7 @@ impl SessionReader<'_> {
         };
         drop(place);
         match greeted {
-            Err(_) => return refused("no Hello, or not all of it, within the limit"),
+            Err(_) => return refused("it did not send its whole Hello within the limit"),
             Ok(Err(over)) => return over,
             Ok(Ok(())) => {}
         }
@@ -249,7 +250,7 @@ impl SessionReader<'_> {
             Ok(Decoded::Known(message)) => Ok(Some((message, room))),
             Ok(Decoded::Unknown(message)) => {
                 let unsupported = encode_to_agent(&ToAgent::Unsupported { message });
-                self.own.put(Frame::new(unsupported)).map_err(|_| refused("it does not take what it is sent"))?;
+                self.own.put(Frame::new(unsupported)).map_err(|_| refused("it does not read its messages"))?;
                 Ok(None)
             }
             Err(error) => Err(refused(error)),
@@ -272,7 +273,7 @@ async fn frame(reader: &mut FrameReader) -> Result<bytes::Bytes, Over> {
 }
 
 fn crowded() -> Over {
-    refused("others with its certificate dial, and it has not said its Hello")
+    refused("other peers connect with its certificate, and it has not sent its Hello")
 }
 
 /// Waits until another peer with the same certificate takes this peer's place, and returns that as the reason of the

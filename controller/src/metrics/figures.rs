@@ -64,7 +64,7 @@ fn ends(text: &mut Text, certificates: [(&str, Soonest); 2]) {
     let mut metric = text.metric(
         "perilog_node_certificate_expiry_timestamp_seconds",
         Type::Gauge,
-        "When the certificate ends that ends first, of connected nodes; by who renews it.",
+        "When the first certificate of the connected nodes expires, by who renews it.",
     );
     for (by, Soonest { until_ms, .. }) in certificates {
         if let Some(until_ms) = until_ms {
@@ -74,7 +74,7 @@ fn ends(text: &mut Text, certificates: [(&str, Soonest); 2]) {
     let mut metric = text.metric(
         "perilog_node_certificates_expiring",
         Type::Gauge,
-        "Connected nodes whose certificate ends within 30 days, or 3 days where the node renews it itself.",
+        "Connected nodes whose certificate expires within 30 days, or within 3 days if the node renews it itself.",
     );
     for (by, Soonest { soon, .. }) in certificates {
         metric.sample(&[("by", by)], soon);
@@ -86,7 +86,7 @@ fn copied(text: &mut Text, at_ms: Option<u64>) {
     let mut metric = text.metric(
         "perilog_last_backup_timestamp_seconds",
         Type::Gauge,
-        "When `perilog controller backup` last put a copy of the store on a disk; absent: never.",
+        "When `perilog controller backup` last wrote a copy of the store to a disk; absent: never.",
     );
     if let Some(at_ms) = at_ms {
         metric.sample(&[], at_ms / 1_000);
@@ -97,8 +97,12 @@ pub(super) fn render(counts: &Counts, status: Option<&StatusView>, pending: Opti
     let mut text = Text::default();
     let version = env!("CARGO_PKG_VERSION");
     text.metric("perilog_build_info", Type::Gauge, "The controller's version.").sample(&[("version", version)], 1);
-    text.metric("perilog_controller_answers", Type::Gauge, "1: the one writer answers; 0: it did not within 5 s.")
-        .sample(&[], status.is_some().into());
+    text.metric(
+        "perilog_controller_answers",
+        Type::Gauge,
+        "1: the writer of the store answers; 0: it did not answer within 5 s.",
+    )
+    .sample(&[], status.is_some().into());
     if let Some(status) = status {
         now(&mut text, status);
     }
@@ -110,8 +114,12 @@ pub(super) fn render(counts: &Counts, status: Option<&StatusView>, pending: Opti
 }
 
 fn now(text: &mut Text, status: &StatusView) {
-    text.metric("perilog_epoch", Type::Gauge, "Counts the starts of controllers on this store.")
-        .sample(&[], status.epoch);
+    text.metric(
+        "perilog_epoch",
+        Type::Gauge,
+        "The epoch: it grows with each start of a controller on this store, and with each take-over.",
+    )
+    .sample(&[], status.epoch);
     text.metric("perilog_nodes", Type::Gauge, "Nodes that have ever connected, by whether they are connected now.")
         .sample(&[("state", "online")], status.online)
         .sample(&[("state", "offline")], status.nodes.saturating_sub(status.online));
@@ -120,12 +128,12 @@ fn now(text: &mut Text, status: &StatusView) {
     text.metric("perilog_jobs", Type::Gauge, "Jobs that the controller remembers.").sample(&[], status.jobs);
     text.metric("perilog_actions_open", Type::Gauge, "Actions without a verdict yet.").sample(&[], status.actions_open);
     text.metric("perilog_tasks_in_flight", Type::Gauge, "Tasks that have not ended.").sample(&[], status.tasks_open);
-    text.metric("perilog_quiet", Type::Gauge, "1: an operator has quiesced the controller, nothing new begins.")
+    text.metric("perilog_quiet", Type::Gauge, "1: an operator has quiesced the controller, and nothing new begins.")
         .sample(&[], status.quiet.is_some().into());
     text.metric(
         "perilog_recovery",
         Type::Gauge,
-        "1: the store may be behind its nodes; pending releases and epilogs are on hold until confirmed.",
+        "1: the store may be behind its nodes; its open attempts are on hold until they are asked for again.",
     )
     .sample(&[], status.recovery.is_some().into());
 }
@@ -135,13 +143,9 @@ fn waiting(text: &mut Text, pending: Pending, now_ms: u64) {
         .sample(&[], pending.release_hook);
     text.metric("perilog_outbox_pending", Type::Gauge, "Entries of the outbox that no program has taken yet.")
         .sample(&[], pending.manager);
-    text.metric(
-        "perilog_drains_pending",
-        Type::Gauge,
-        "Drains, and the lifting of them, that the drain hook has not carried out.",
-    )
-    .sample(&[("what", "drain")], pending.drains)
-    .sample(&[("what", "undrain")], pending.undrains);
+    text.metric("perilog_drains_pending", Type::Gauge, "Drains and undrains that the drain hook has not carried out.")
+        .sample(&[("what", "drain")], pending.drains)
+        .sample(&[("what", "undrain")], pending.undrains);
     let age = pending.oldest_open_ms.map_or(0, |began| now_ms.saturating_sub(began));
     text.metric(
         "perilog_oldest_open_action_seconds",
@@ -161,7 +165,7 @@ fn counted(text: &mut Text, counts: &Counts) {
         ("perilog_tasks_empty_total", "Tasks that were ok because there was no script to run.", &counts.empty),
         (
             "perilog_scripts_skipped_total",
-            "Files beside scripts that were not run: not executable, no regular file.",
+            "Files in directories of scripts that were not run: not executable, or not regular files.",
             &counts.skipped,
         ),
     ] {
@@ -173,7 +177,7 @@ fn counted(text: &mut Text, counts: &Counts) {
     let mut metric = text.metric(
         "perilog_task_duration_seconds",
         Type::Histogram,
-        "From the begin of a task on its node to its end.",
+        "Time from the begin of a task on its node to its end.",
     );
     for (action, histogram) in &counts.tasks {
         metric.histogram(&[("action", action)], histogram);
@@ -191,16 +195,16 @@ fn counted(text: &mut Text, counts: &Counts) {
         .histogram(&[], &counts.commits);
     text.metric("perilog_commit_failures_total", Type::Counter, "Batches that could not be committed.")
         .sample(&[], counts.commits_failed);
-    text.metric("perilog_store_full", Type::Gauge, "1: the store's disk is full, prologs are refused.")
+    text.metric("perilog_store_full", Type::Gauge, "1: the store's disk is full, and prologs are refused.")
         .sample(&[], counts.store_full.into());
-    text.metric("perilog_agent_connects_total", Type::Counter, "Sessions of agents that were let in.")
+    text.metric("perilog_agent_connects_total", Type::Counter, "Sessions of agents that the controller accepted.")
         .sample(&[], counts.connects);
     text.metric("perilog_agent_disconnects_total", Type::Counter, "Sessions of agents that ended.")
         .sample(&[], counts.disconnects);
     let mut metric = text.metric(
         "perilog_hook_runs_total",
         Type::Counter,
-        "Commands of [release] and [drain] that ended, by result.",
+        "Runs of the commands of [release] and [drain] that ended, by result.",
     );
     for ((hook, ok), count) in &counts.hooks {
         metric.sample(&[("hook", hook), ("result", if *ok { "ok" } else { "failed" })], *count);

@@ -36,16 +36,30 @@ impl Anchor {
         }
     }
 
-    /// Returns the commit in the anchor; `None` if the anchor is new or unreadable.
+    /// Returns the commit in the anchor; `None` if the anchor is new or, which is logged, of no use.
     pub(super) fn read(&self) -> Option<Commit> {
+        self.examine().unwrap_or_else(|trouble| {
+            tracing::warn!(
+                "{} {trouble}: at this start the controller cannot use it to see whether the store is older than its \
+                 last commit",
+                self.path.display()
+            );
+            None
+        })
+    }
+
+    /// Returns the commit in the anchor; `None` if the anchor is new.
+    ///
+    /// # Errors
+    /// The fault of the file, as a text that follows the file's path.
+    fn examine(&self) -> Result<Option<Commit>, String> {
         let mut bytes = [0; 2 * WIDTH];
-        let read = self.file.read_at(&mut bytes, 0).unwrap_or(0);
-        let text = std::str::from_utf8(&bytes[..read]).unwrap_or("?");
-        let commit = parse(text);
-        if commit.is_none() && !text.is_empty() {
-            tracing::warn!("{} cannot be read: the controller goes on as if there were no anchor", self.path.display());
+        let read = self.file.read_at(&mut bytes, 0).map_err(|error| format!("cannot be read ({error})"))?;
+        let malformed = || "is malformed and is ignored".to_owned();
+        match std::str::from_utf8(&bytes[..read]).map_err(|_| malformed())? {
+            "" => Ok(None),
+            text => parse(text).map(Some).ok_or_else(malformed),
         }
-        commit
     }
 
     /// Writes the newest commit. A disk without room must not stop a batch, so a failure is only logged. The nodes'
@@ -104,7 +118,24 @@ mod tests {
         let good = line(commit(7, 8, 9));
         for damaged in [&good[..60], "", "\0\0\0", "perilog 2 epoch 1 nonce 1 commit 1\n", &format!("{good}{good}")] {
             std::fs::write(dir.path().join("c.db-anchor"), damaged).unwrap();
-            assert_eq!(Anchor::open(&store).unwrap().read(), None, "{damaged:?}");
+            let anchor = Anchor::open(&store).unwrap();
+            assert_eq!(anchor.read(), None, "{damaged:?}");
+            assert_eq!(anchor.examine().is_err(), !damaged.is_empty(), "{damaged:?}");
         }
+    }
+
+    /// A read error was silent, and a malformed anchor was said to be unreadable.
+    #[test]
+    fn an_anchor_of_no_use_is_named_with_its_fault() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("c.db");
+        std::fs::write(dir.path().join("c.db-anchor"), b"\xff\n").unwrap();
+        let malformed = Anchor::open(&store).unwrap();
+        assert_eq!(malformed.examine().unwrap_err(), "is malformed and is ignored");
+        let file = OpenOptions::new().write(true).open(dir.path().join("c.db-anchor")).unwrap();
+        let unreadable = Anchor { file, ..malformed };
+        let fault = unreadable.examine().unwrap_err();
+        assert!(fault.starts_with("cannot be read (Bad file descriptor"), "{fault}");
+        assert_eq!(unreadable.read(), None);
     }
 }

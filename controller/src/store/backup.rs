@@ -40,7 +40,7 @@ fn copy_beside(store: &Path, to: &Path) -> Result<File, StoreError> {
     let free = found.f_bavail.saturating_mul(found.f_frsize);
     // With less free room, the copy would fill the disk and use up the reserve.
     if free < size.saturating_add(reserve::ROOM) {
-        return Err(other(&format!("the copy needs {size} bytes beside the store, and {free} are free")));
+        return Err(other(&format!("the copy needs {size} bytes beside the store, but only {free} are free")));
     }
     let _ = fs::remove_file(to);
     copy(store, to)?;
@@ -79,7 +79,7 @@ fn stamp(copy: &Connection) -> Result<(), StoreError> {
     copy.execute_batch(STAMPS)?;
     copy.execute("INSERT INTO stamp (made_ms) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM stamp)", [now])?;
     is_whole(copy)?.map_or(Ok(()), |wrong| {
-        Err(StoreError::Other(format!("the copy is damaged, and so may be the store: {wrong}")))
+        Err(StoreError::Other(format!("the copy is damaged, and the store may be damaged too: {wrong}")))
     })
 }
 
@@ -104,7 +104,7 @@ pub(super) fn keep(db: &Connection, store: &Path) -> Result<(), OpenError> {
         OpenError::NotKept { path: store.to_owned(), why: why.to_string() }
     })?;
     tracing::info!(
-        "{}: an earlier release wrote this store; it is migrated, and {} is a copy",
+        "{}: an earlier release wrote this store; the store is migrated now, and {} is a copy of it",
         store.display(),
         kept.display()
     );

@@ -11,16 +11,16 @@ pub enum OpenError {
     #[error("{}: {source}", path.display())]
     Place { path: PathBuf, source: io::Error },
     #[error(
-        "{} is on a network file system ({kind}): a store there can lose what was acknowledged; put it on a disk of \
-         this host (`store`)",
+        "{} is on a network file system ({kind}): a store there can lose acknowledged results; set `store` to a path \
+         on a disk of this host",
         dir.display()
     )]
     Network { dir: PathBuf, kind: &'static str },
     #[error("{}: another controller is using this store", path.display())]
     InUse { path: PathBuf },
     #[error(
-        "the store has tables of version {found}, this controller knows {ours}: use the release that wrote it, or a \
-         newer one"
+        "the store has tables of version {found}, and this controller supports up to {ours}: use the release that \
+         wrote it, or a newer one"
     )]
     Version { found: i64, ours: i64 },
     #[error("the store's file is an SQLite database of another program: it is left alone")]
@@ -28,7 +28,7 @@ pub enum OpenError {
     #[error("it is damaged: {0}")]
     Damaged(String),
     #[error(
-        "{}: the store is damaged ({wrong}), and it cannot be rebuilt ({why}): put a copy back (perilog controller \
+        "{}: the store is damaged ({wrong}), and it cannot be rebuilt ({why}): restore a copy (perilog controller \
          restore FILE)",
         path.display()
     )]
@@ -40,7 +40,7 @@ pub enum OpenError {
     )]
     NoRoom { path: PathBuf, wrong: String },
     #[error(
-        "{}: an earlier release wrote this store, and no copy of it can be kept before it is migrated ({why}): mend \
+        "{}: an earlier release wrote this store, and no copy of it can be kept before it is migrated ({why}): fix \
          that, then start the controller again",
         path.display()
     )]
@@ -48,8 +48,8 @@ pub enum OpenError {
     #[error("the store has no write-ahead log (journal_mode={0}): does its file system lack shared memory maps?")]
     NoLog(String),
     #[error(
-        "{}: {source}: the disk does not take the store's log, and a power cut could lose what was acknowledged; look \
-         at the disk (journalctl -k), then start the controller again",
+        "{}: {source}: the disk does not accept the store's log, and a power cut could lose acknowledged results; \
+         check the disk (journalctl -k), then start the controller again",
         path.display()
     )]
     Log { path: PathBuf, source: io::Error },
@@ -109,12 +109,12 @@ fn describe(error: &rusqlite::Error) -> String {
         Some(ffi::SQLITE_IOERR_SHMOPEN | ffi::SQLITE_IOERR_SHMSIZE | ffi::SQLITE_IOERR_SHMMAP) => "shared memory",
         Some(code) if code & 0xff == ffi::SQLITE_IOERR => "another call",
         Some(code) if matches!(code & 0xff, ffi::SQLITE_CORRUPT | ffi::SQLITE_NOTADB) => {
-            return format!("{error}: the store is damaged; put a copy back (perilog controller restore FILE)");
+            return format!("{error}: the store is damaged; restore a copy (perilog controller restore FILE)");
         }
         _ => return error.to_string(),
     };
     let code = code.unwrap_or_default();
-    format!("disk I/O error ({call} failed, SQLite's code {code}): look at the disk (journalctl -k)")
+    format!("disk I/O error ({call} failed, SQLite's code {code}): check the disk (journalctl -k)")
 }
 
 #[cfg(test)]

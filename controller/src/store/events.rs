@@ -77,7 +77,7 @@ pub(super) fn page(mut rows: Rows<'_>) -> Result<Vec<Stored>, StoreError> {
         }
         let context = context.map(|text| serde_json::from_str(&text)).transpose().map_err(|e| wrong(e.to_string()))?;
         let event = Event::new(row.get(2)?, row.get::<_, String>(3)?, context)
-            .ok_or_else(|| wrong("its timestamp is no RFC 18 timestamp".to_owned()))?;
+            .ok_or_else(|| wrong("its timestamp is not valid (RFC 18)".to_owned()))?;
         let number = |number: i64| u64::try_from(number).map_err(|_| wrong("below zero".to_owned()));
         page.push(Stored {
             job: job.parse().map_err(|error| wrong(format!("{error}")))?,

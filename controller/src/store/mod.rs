@@ -255,7 +255,7 @@ impl Durable for Store {
             // SQLite rolled back the whole transaction. No outcome may be lost because of durations, so the next try
             // omits the durations.
             if tried > 0 {
-                tracing::warn!(%error, "what the scripts of {tried} tasks took is not kept");
+                tracing::warn!(%error, "the run times of the scripts of {tried} tasks are not stored");
                 ran.clear();
                 continue;
             }

@@ -132,7 +132,7 @@ impl fmt::Display for Spot {
 
 /// Error: the text is no [`Spot`].
 #[derive(Debug, thiserror::Error)]
-#[error("malformed spot {0:?}: expected the spot of an event as an earlier reply gave it, or now")]
+#[error("malformed position {0:?}: expected `now`, or the `spot` of an event from an earlier reply")]
 pub(crate) struct NoSpot(String);
 
 impl FromStr for Spot {

@@ -52,8 +52,8 @@ pub(super) fn rebuild(db: Connection, store: &Path, wrong: &str) -> Result<(), O
         }
     })?;
     tracing::error!(
-        "{}: the store was damaged ({wrong}): it was rebuilt from its rows, and may be behind; the damaged file is {}; \
-         look at the disk (journalctl -k)",
+        "{}: the store was damaged ({wrong}): it was rebuilt from its rows, and may be behind its nodes. The damaged \
+         file is kept as {}. Check the disk (journalctl -k)",
         store.display(),
         kept.display()
     );

@@ -45,7 +45,7 @@ impl Reserve {
         let released = std::mem::replace(&mut self.held, false) && fs::remove_file(&self.path).is_ok();
         if released {
             tracing::error!(reserve = %self.path.display(),
-                            "the store's disk is full: its reserve is in use, no new prolog is begun");
+                            "the store's disk is full: its reserve is in use, and no new prolog begins");
         }
         released
     }

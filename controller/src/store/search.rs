@@ -102,7 +102,8 @@ impl Search {
             Err(error) => format!("the search for damage failed ({error})"),
         };
         place::forget_note(&self.path);
-        let text = format!("{wrong}: the controller ends; the next start rebuilds the store, or names the way back");
+        let text =
+            format!("{wrong}: the controller stops. Its next start rebuilds the store, or says how to restore it");
         Err(StoreError::Other(text).at(&self.path))
     }
 

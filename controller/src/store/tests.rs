@@ -383,7 +383,7 @@ fn a_store_says_what_it_is_and_refuses_what_it_is_not() {
     let edit = |sql: &str| Connection::open(&path).unwrap().execute_batch(sql).unwrap();
 
     let ours = super::schema::VERSION;
-    let wrong = format!("the store has tables of version {}, this controller knows {ours}", ours + 1);
+    let wrong = format!("the store has tables of version {}, and this controller supports up to {ours}", ours + 1);
     edit(&format!("PRAGMA user_version = {}", ours + 1));
     assert!(error(&path).starts_with(&wrong));
     edit(&format!("PRAGMA user_version = {ours}; PRAGMA application_id = 5"));
@@ -489,7 +489,7 @@ fn a_damaged_row_is_named() {
     store.db.execute_batch("UPDATE attempts SET ranks = '1-0'").unwrap();
     let error = store.load().unwrap_err().to_string();
     let expected = format!(
-        "the store: {}: table attempts, row 1: ranks: malformed idset \"1-0\": at character 3: expected ids in \
+        "the store: {}: table attempts, row 1: ranks: malformed idset \"1-0\" at character 3: expected ids in \
          ascending order, here 2 or more",
         dir.path().join("controller.db").display()
     );

@@ -31,24 +31,24 @@ fn what_is_malformed_is_refused_with_its_position() {
         ("Run", with("env", json!({"A": 1})), invalid, "env.A"),
         ("Run", with("userid", json!(-1)), invalid, "userid"),
         ("Run", with("frob", json!(1)), invalid, "frob"),
-        ("Run", with("job", json!("a/b")), ours, r#"malformed job id "a/b": at character 2"#),
-        ("Run", with("nodes", json!("n[3-1]")), ours, r#"malformed hostlist "n[3-1]": at character 5"#),
-        ("Run", with("targets", json!("1,,2")), ours, r#"malformed idset "1,,2": at character 3"#),
-        ("Run", with("action", json!("Prolog")), ours, r#"malformed action name "Prolog": at character 1"#),
-        ("Run", with("attempt", json!("1x")), ours, r#"malformed attempt "1x": at character 2"#),
-        ("Run", with("timeout", json!("5x")), ours, r#"malformed duration "5x": at character 2"#),
+        ("Run", with("job", json!("a/b")), ours, r#"malformed job id "a/b" at character 2"#),
+        ("Run", with("nodes", json!("n[3-1]")), ours, r#"malformed hostlist "n[3-1]" at character 5"#),
+        ("Run", with("targets", json!("1,,2")), ours, r#"malformed idset "1,,2" at character 3"#),
+        ("Run", with("action", json!("Prolog")), ours, r#"malformed action name "Prolog" at character 1"#),
+        ("Run", with("attempt", json!("1x")), ours, r#"malformed attempt "1x" at character 2"#),
+        ("Run", with("timeout", json!("5x")), ours, r#"malformed duration "5x" at character 2"#),
         ("Run", with("timeout", json!("0")), ours, "expected a duration above zero"),
-        ("Run", with("env", json!({"A-B": ""})), ours, r#"malformed environment name "A-B": at character 2"#),
+        ("Run", with("env", json!({"A-B": ""})), ours, r#"malformed environment name "A-B" at character 2"#),
         ("Run", with("env", json!({"A": "\0"})), ours, "holds a NUL byte"),
         ("Run", with("env", json!({"A": "x".repeat(70_000)})), ours, "70001 bytes of environment, at most 65536"),
         ("Ps", json!({"older_than": "soon"}), ours, "malformed duration"),
-        ("Show", json!({"job": ""}), ours, r#"malformed job id "": at character 1"#),
+        ("Show", json!({"job": ""}), ours, r#"malformed job id "" at character 1"#),
         ("Nodes", json!({"nodes": "n["}), ours, "malformed hostlist"),
         ("Why", json!({"node": "-n"}), ours, "malformed host name"),
         ("Signal", json!({"job": "f1", "signal": "FROB"}), ours, r#"unknown signal "FROB""#),
         ("Cancel", json!({"job": "f1", "why": "x".repeat(2000)}), ours, "at most 1024"),
         ("Resolve", json!({"job": "f1", "ok": true}), invalid, "reason"),
-        ("Events", json!({"job": "f 1"}), ours, r#"malformed job id "f 1": at character 2"#),
+        ("Events", json!({"job": "f 1"}), ours, r#"malformed job id "f 1" at character 2"#),
         ("Logs", json!({"job": "f1", "targets": "1-"}), ours, "malformed idset"),
         ("OutboxApplied", json!({"through": -3}), invalid, "through"),
         ("Cancel", json!({"job": "f1", "resources": ["rabbit1"]}), invalid, "unknown field `resources`"),
@@ -114,12 +114,12 @@ fn who_waits_for_quiet_and_hangs_up_is_forgotten() {
     };
     let wait = || Stream::open(&bed, "Quiesce", json!({"wait": true}), &[]);
     let (first, second) = (wait(), wait());
-    until("; 2 wait until nothing is open", true);
+    until("; 2 clients wait until nothing is open", true);
     drop(first);
-    until("; 1 waits until nothing is open", true);
+    until("; 1 client waits until nothing is open", true);
     drop(second);
     until("until nothing is open", false);
-    assert!(notes_contain("nothing new is begun until: perilog resume"), "it stays quiet");
+    assert!(notes_contain("nothing new begins until: perilog resume"), "it stays quiet");
 }
 
 #[test]

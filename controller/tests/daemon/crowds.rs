@@ -258,7 +258,7 @@ fn a_foreign_group_is_checked_at_each_call() {
     let mut command = bed.command();
     command.uid(DAEMON).gid(DAEMON);
     let controller = bed.start_with(command);
-    controller.log.wait_for("the group of [api] is none of ours");
+    controller.log.wait_for("the controller is not in the group of [api]");
     let socket = bed.socket();
     assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o666);
     let call = |method: &str, parameters: Value| {

@@ -17,7 +17,7 @@ async fn a_forgotten_node_stays_forgotten_over_a_restart() {
     drop(gone);
     controller.log.wait_for("offline:");
     assert_eq!(call(&bed, "NodeForget", json!({"nodes": "n0"}))["tasks"], 1);
-    controller.log.wait_for("had the controller forget this node");
+    controller.log.wait_for("removed this node from the controller");
     controller.kill();
     let _controller = bed.start();
     let nodes = call(&bed, "Nodes", json!({}));

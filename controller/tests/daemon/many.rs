@@ -152,14 +152,14 @@ fn more_hosts_than_the_site_allows_are_refused_before_they_are_expanded() {
             "{method}"
         );
         let text = reported["text"].as_str().unwrap();
-        assert!(text.ends_with("hosts, at most 100 are taken: max-hosts in controller.toml"), "{method}: {text}");
+        assert!(text.ends_with("hosts, and the limit is 100 (max-hosts in controller.toml)"), "{method}: {text}");
     }
     let (_, reported) = refused(&bed, "Logs", json!({"job": "a", "targets": list}), &["more"]);
     assert!(reported["text"].as_str().unwrap().contains("max-hosts"), "{reported}");
     call(&bed, "JobAdd", json!({"job": "a", "nodes": "n[0-99]"}));
     // Ranks are a range, however many.
     let (_, reported) = refused(&bed, "JobFinish", json!({"job": "a", "targets": "[0-1048575]"}), &[]);
-    assert!(reported["text"].as_str().unwrap().contains("is none of ranks 0-99"), "{reported}");
+    assert!(reported["text"].as_str().unwrap().contains("is not one of ranks 0-99"), "{reported}");
     // An attempt with too many hosts keeps no other out of an edge's list.
     let one = |job: &str, ranks: &str, hosts: &str| {
         let phase = "running";

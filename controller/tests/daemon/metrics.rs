@@ -18,7 +18,7 @@ use crate::bed::{Bed, Controller, LIMIT};
 use crate::python::{call, run};
 
 pub(crate) fn address(controller: &Controller) -> SocketAddr {
-    let line = controller.log.wait_for("figures for Prometheus");
+    let line = controller.log.wait_for("metrics for Prometheus");
     line.split("address=").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap()
 }
 

@@ -145,7 +145,7 @@ fn a_name_that_a_stranger_has_given_is_refused() {
             assert!(!head.starts_with("HTTP/1.1 421"), "{path} by {host:?}: {head}");
         }
     }
-    assert!(by("/", "Host: evil.example\r\n").1.contains("ask for its address, or for one of localhost"));
+    assert!(by("/", "Host: evil.example\r\n").1.contains("use its address, or one of localhost"));
     // They name no job and no node, and Prometheus may know this host by any name.
     for path in ["/metrics", "/healthz"] {
         assert!(by(path, "Host: evil.example\r\n").0.starts_with("HTTP/1.1 200"), "{path}");

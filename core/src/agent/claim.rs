@@ -25,7 +25,8 @@ impl Machine {
     pub(super) fn on_cancel(&mut self, id: TaskId, key: (&JobId, Attempt, &ActionName), commit: u64, cx: &mut Cx) {
         if let Some(task) = self.tasks.get(&id) {
             if task.intent.local {
-                let text = format!("the controller cannot cancel {}: it is a local task of its node", task.name());
+                let text =
+                    format!("{} was not cancelled: the controller cannot cancel a local task of a node", task.name());
                 return cx.note(Level::Warning, Some(id), Some(key.0), text);
             }
             return self.cancel(id, cx);
@@ -115,12 +116,14 @@ impl Machine {
                 Level::Warning,
                 Some(id),
                 None,
-                format!("signal {signal} is not sent: no script of the task runs"),
+                format!("signal {signal} was not sent: the task runs no script"),
             );
         };
         if matches!(task.phase, Some(Phase::Lingering { .. })) && signal != KILL {
-            let text =
-                format!("signal {signal} is not sent: scripts have ended; what they left behind can be sent KILL");
+            let text = format!(
+                "signal {signal} was not sent: the scripts have ended; the processes that they left behind can be sent \
+                 only KILL"
+            );
             return cx.note(Level::Warning, Some(id), None, text);
         }
         task.signal = Some(if signal == KILL { KILL_SCRIPT } else { signal });
@@ -203,7 +206,7 @@ impl Machine {
                 if matches!(task.state, State::Withdrawing) {
                     // The claim may be a runner's. Or the directory is missing, and a unit with the task's name may
                     // belong to another program. An inspection decides.
-                    task.state = State::Doubt { why: "its claim is not ours".to_owned() };
+                    task.state = State::Doubt { why: "another process has claimed the task".to_owned() };
                 }
             }
         }

@@ -35,7 +35,7 @@ impl Machine {
         if let Err(text) = result {
             task.not_written("outcome", &text, cx);
             // `perilog ps` then shows why an ended task is still open.
-            let phase = task.as_running(format!("it has ended, and its outcome cannot be written: {text}"));
+            let phase = task.as_running(format!("the task has ended, but its outcome cannot be written: {text}"));
             return self.move_to(id, phase, cx);
         }
         let ended = ended.clone();
@@ -131,7 +131,12 @@ impl Machine {
             }
             Err(text) => {
                 if self.tombstones.not_written(id, cx.now) {
-                    cx.note(Level::Error, Some(id), None, format!("cannot write a tombstone, trying again: {text}"));
+                    cx.note(
+                        Level::Error,
+                        Some(id),
+                        None,
+                        format!("cannot write the record of an ended task (tombstone), trying again: {text}"),
+                    );
                 }
             }
         }

@@ -71,7 +71,11 @@ impl Machine {
         if self.early.len() < MAX_CALLERS {
             self.early.push_back((caller, exec));
         } else {
-            refuse(caller, "the agent is not ready for this task yet, and many wait: ask again", cx);
+            refuse(
+                caller,
+                "the agent cannot take this task yet, and too many callers wait already: ask again later",
+                cx,
+            );
         }
     }
 
@@ -84,7 +88,7 @@ impl Machine {
     fn begin_local(&mut self, caller: Caller, id: TaskId, exec: Exec, cx: &mut Cx) -> Result<(), String> {
         if let Some(newer) = self.newer_attempt(&exec) {
             return Err(format!(
-                "attempt {} of {} of job {} is older than attempt {newer}, which this host has seen",
+                "attempt {} of {} of job {} is refused: this host has already seen the newer attempt {newer}",
                 exec.attempt, exec.action, exec.job
             ));
         }
@@ -186,8 +190,8 @@ impl Machine {
             let start = &task.intent.start;
             let (job, action, attempt, rank) = (&start.job, &start.action, start.attempt, id.rank);
             let why = format!(
-                "it is the controller's: `perilog cancel {job} {action} --attempt {attempt} --ranks {rank}`, where \
-                 that is"
+                "the controller began this task; to cancel it, run on the controller's host: `perilog cancel {job} \
+                 {action} --attempt {attempt} --ranks {rank}`"
             );
             return refuse(caller, why, cx);
         }
@@ -207,9 +211,9 @@ impl Machine {
 fn another_job(exec: &Exec, known: &str) -> String {
     let (action, job, own) = (&exec.action, &exec.job, exec.hook.instance.as_deref().unwrap_or_default());
     format!(
-        "{action} has run here for another job {job}, which began at {known}; this one began at {own}. The resource \
-         manager counts its jobs from the beginning again: have it begin above the last number (Slurm: FirstJobId), \
-         and reboot this node"
+        "{action} has already run on this node for another job with the number {job}, which began at {known}; this job \
+         began at {own}. The resource manager has begun to number its jobs anew: set its first number above the last \
+         one (Slurm: FirstJobId), and reboot this node"
     )
 }
 

@@ -21,7 +21,7 @@ use super::task::{State, Task};
 
 /// The reason that operators see for a queued task that waits until systemd has unloaded an older unit of the same
 /// name.
-pub(super) const EARLIER_UNIT: &str = "an earlier unit of its name to go";
+pub(super) const EARLIER_UNIT: &str = "systemd to unload an earlier unit of the same name";
 
 /// The tasks that may keep a queued task from beginning: all tasks that may live, and the tasks before it in the queue.
 #[derive(Default)]
@@ -60,6 +60,11 @@ impl<'a> Held<'a> {
     }
 }
 
+/// Returns the text, after "waits for", of a queued task whose last start failed. `trouble`: the reason.
+fn next_start(trouble: &str) -> String {
+    if trouble == EARLIER_UNIT { trouble.to_owned() } else { format!("the next try to start its unit ({trouble})") }
+}
+
 /// Returns the step of a task: its attempt and action. Tasks of one step, on different ranks of this host, may run at
 /// the same time, unless the host runs one task at a time.
 fn step(task: &Task) -> (Attempt, &ActionName) {
@@ -81,7 +86,8 @@ impl Machine {
             }
         }
         for id in stale {
-            let why = "it was not asked for since the agent was restarted, and another waits".to_owned();
+            let why = "the task was not requested again after a restart of the agent, and another task waits for it"
+                .to_owned();
             self.withdraw(id, Claim::Withdrawn(Outcome::Refused { why }), cx);
         }
     }
@@ -122,7 +128,7 @@ impl Machine {
                 .or_else(|| (!self.bus).then(|| "the system bus".to_owned()))
                 // An older unit of the same name is still loaded. Unloading that unit now would stop the new one.
                 .or_else(|| unloads.then(|| EARLIER_UNIT.to_owned()))
-                .or_else(|| task.start_again.at().and(task.trouble.clone()));
+                .or_else(|| task.start_again.at().and(task.trouble.as_deref()).map(next_start));
             held.add(task);
             queue.push((task.id(), holder.map(Task::id), waits_for));
         }
@@ -169,15 +175,17 @@ impl Machine {
         }
         let refused = |why: String| Some(Outcome::Refused { why });
         if task.released {
-            return refused("its attempt was closed before it began".to_owned());
+            return refused("the attempt was closed before the task began".to_owned());
         }
         if boot_ms <= task.intent.not_after_boottime_ms {
             return None;
         }
         match &task.phase {
-            Some(Phase::Waiting { why }) => refused(format!("it is too late to begin: it waited for {why}")),
-            _ if task.confirmed => refused("it is too late to begin".to_owned()),
-            _ => refused("it is too late to begin: it was not asked for since the agent was restarted".to_owned()),
+            Some(Phase::Waiting { why }) => refused(format!("the task did not begin in time: it waited for {why}")),
+            _ if task.confirmed => refused("the task did not begin in time".to_owned()),
+            _ => refused(
+                "the task did not begin in time: it was not requested again after a restart of the agent".to_owned(),
+            ),
         }
     }
 }

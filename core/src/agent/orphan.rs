@@ -195,7 +195,10 @@ impl Task {
         let reason = match ended {
             Some(ended) => format!("{name}: {}", headline(ended)),
             None => {
-                format!("{name} goes on, and no hook waits for its end (perilog: job {} {})", start.job, start.action)
+                format!(
+                    "{name} still runs, and no hook waits for its end (perilog: job {} {})",
+                    start.job, start.action
+                )
             }
         };
         let is_end_received = self.orphan.end_received && !self.orphan.daemon_died;

@@ -84,7 +84,7 @@ impl Machine {
                 task.watch.unanswered(cx.now.boot_ms);
             }
             if matches!(task.state, State::Starting) {
-                let why = "the system bus was lost while its unit was being started".to_owned();
+                let why = "the connection to the system bus was lost while systemd started the task's unit".to_owned();
                 task.state = State::Doubt { why };
             }
         }
@@ -190,18 +190,22 @@ impl Machine {
         let Some(ids) = found.unit_ids.clone() else { return };
         let is_traceless = found.claim.is_none() && found.ended.is_none();
         if found.unit.as_ref().is_some_and(ran_nothing) && found.processes.is_empty() && is_traceless {
-            let text = format!("{} came up without its task and ran nothing: unloaded", found.stem);
+            let text = format!(
+                "{}.service ran nothing, and there is no record of its task: the agent unloads the unit",
+                found.stem
+            );
             cx.note(Level::Warning, Some(id), Some(&ids.job), text);
             return ended_units.push((0, found.stem, false));
         }
         let intent = Box::new(self.rebuilt_intent(ids, cx.now));
-        let text = format!("the intent of {} is gone; it is rebuilt from its unit", found.stem);
+        let text =
+            format!("the agent's record (intent) of {} is missing; the agent rebuilds it from the unit", found.stem);
         cx.note(Level::Warning, Some(id), Some(&intent.start.job), text);
         cx.push(Effect::WriteIntent { stem: found.stem.clone(), intent: intent.clone() });
         if let Some(ended) = found.ended.take() {
             return self.reconcile_ended(id, found, intent, ended, ended_units, cx);
         }
-        let why = "its intent was gone".to_owned();
+        let why = "the record (intent) of the task was missing".to_owned();
         self.add(id, found.stem.clone(), intent, State::Doubt { why });
         let invocation = found.unit.as_ref().and_then(|unit| unit.invocation.clone());
         if let (None, Some(invocation)) = (&found.claim, invocation) {
@@ -257,9 +261,15 @@ impl Machine {
             return;
         }
         let text = if loaded {
-            format!("{}.service runs with our name and without our ids: an orphan, left alone", found.stem)
+            format!(
+                "{}.service has the name of a task of perilog, but no task's ids: the agent leaves it alone",
+                found.stem
+            )
         } else {
-            format!("the directory {} has no intent that can be read: left alone", found.stem)
+            format!(
+                "the directory {} has no readable record (intent) of its task: the agent leaves it alone",
+                found.stem
+            )
         };
         cx.note(Level::Warning, None, None, text);
     }

@@ -95,8 +95,8 @@ impl Task {
         let mut why = match (unit, &self.state) {
             (Some((unit, seen)), _) => self.stalls_in(unit, seen),
             (None, State::Withdrawing) => match self.claiming.as_ref().map(|claiming| &claiming.claim) {
-                Some(Claim::Withdrawn(outcome)) => format!("its end, {outcome}, to be recorded: {trouble}"),
-                _ => format!("its end to be recorded: {trouble}"),
+                Some(Claim::Withdrawn(outcome)) => format!("its outcome, {outcome}, to be recorded: {trouble}"),
+                _ => format!("its outcome to be recorded: {trouble}"),
             },
             (None, _) if seen.is_some() => "systemd to load its unit".to_owned(),
             (None, _) => unanswered(bus).to_owned(),
@@ -104,14 +104,14 @@ impl Task {
         if matches!(self.claim, Some(Claim::Cancelled | Claim::Withdrawn(_))) {
             why.push_str("; no script of it will begin");
         } else if self.term || self.signal.is_some() {
-            why.push_str("; so does the signal that was sent to it");
+            why.push_str("; the signal that was sent to the task waits, too");
         }
         why
     }
 
     fn stalls_in(&self, unit: &UnitFacts, seen: &Seen) -> String {
         if unit.main_pid == 0 {
-            return "systemd to begin its unit (systemctl list-jobs)".to_owned();
+            return "systemd to start its unit (see systemctl list-jobs)".to_owned();
         }
         let plan = &self.intent.plan;
         let deaf = seen.deaf.as_ref().map(|deaf| format!(": {deaf}")).unwrap_or_default();
@@ -124,7 +124,7 @@ impl Task {
             Run::Directories(directories) => directories.join(", "),
             Run::Command(command) => command.first().cloned().unwrap_or_default(),
         };
-        format!("{runner}; it looks at {files}, {}, user {}", plan.cwd, plan.user)
+        format!("{runner}; before its first script it reads {files} and {}, and looks up user {}", plan.cwd, plan.user)
     }
 }
 
@@ -133,6 +133,6 @@ impl Task {
 pub(super) const fn unanswered(bus: bool) -> &'static str {
     match bus {
         true => "systemd, which does not answer on the system bus",
-        false => "the system bus, which is away",
+        false => "a connection to the system bus",
     }
 }

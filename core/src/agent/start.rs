@@ -22,7 +22,7 @@ impl Machine {
         let cluster = self.session.cluster.unwrap_or(ClusterId::LOCAL);
         if task.action != ActionId::of(cluster, &start.job, start.attempt, &start.action) || cluster == ClusterId::LOCAL
         {
-            let why = "its id is not that of its job, attempt and action in the controller's cluster".to_owned();
+            let why = "the task's id does not fit its job, attempt and action in the controller's cluster".to_owned();
             return self.send_bare_end(cx, task, Outcome::Refused { why });
         }
         if self.answer_known(task, cx) {
@@ -87,22 +87,22 @@ impl Machine {
             && let Some(after) = self.after_of(&start)
         {
             return Err(refused(format!(
-                "{after} of job {} attempt {} has cleaned this node up already: nothing would clean up after {}",
+                "{after} of job {} attempt {} has already cleaned up this node: nothing would clean up after {}",
                 start.job, start.attempt, start.action
             )));
         }
         let policy = &self.node.policy;
         let open = self.tasks.values().filter(|task| task.is_open()).count();
         if open >= policy.max_tasks {
-            return Err(excused(format!("{open} tasks have not ended on this host, as many as it takes (max-tasks)")));
+            return Err(excused(format!("{open} tasks have not ended on this host, which is the limit (max-tasks)")));
         }
         let held = self.tasks.len() + self.tombstones.len();
         // Only after-actions may use the spare room: a node that refuses an epilog is not cleaned up.
         let spare = if start.after { policy.max_tasks } else { 0 };
         if held >= policy.max_tombstones.saturating_add(spare) {
             return Err(excused(format!(
-                "this host holds {held} tasks and tombstones, as many as it takes (max-tombstones); one goes when the \
-                 controller has its end on disk"
+                "this host keeps {held} tasks and records of ended tasks, which is the limit (max-tombstones); a \
+                 record goes when the controller has stored the end of its task"
             )));
         }
         let stem = ids::stem(&start.action, &start.job, start.task);
@@ -163,7 +163,7 @@ impl Machine {
             // The write was of a rebuilt intent. The task goes on without it: `WriteOutcome` writes the intent again if
             // needed.
             if let Err(text) = result {
-                let text = format!("cannot write the rebuilt intent of {}: {text}", task.name());
+                let text = format!("cannot write the rebuilt record (intent) of {}: {text}", task.name());
                 cx.note(Level::Error, Some(id), Some(&task.intent.start.job.clone()), text);
             }
             return;
@@ -228,7 +228,7 @@ impl Task {
 /// Returns the text for operators that refuses a task because another unit or task uses its name.
 pub(super) fn not_ours(stem: &str) -> String {
     format!(
-        "something else on this host has the name {stem}: look at `systemctl status {stem}.service`, stop it, and ask \
-         again"
+        "another unit or directory on this host has the name {stem}: see `systemctl status {stem}.service`, stop that \
+         unit, and ask again"
     )
 }

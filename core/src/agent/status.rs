@@ -97,8 +97,12 @@ impl Task {
         let waits_for = |what: &str| Some(format!("waits for {what}"));
         match &self.state {
             State::Recording => waits_for("its intent to be on disk"),
-            State::Unconfirmed if self.intent.local => waits_for("a caller: the agent was restarted before it began"),
-            State::Unconfirmed => waits_for("the controller: the agent was restarted before it began"),
+            State::Unconfirmed if self.intent.local => {
+                waits_for("a caller to request it again: the agent restarted before the task began")
+            }
+            State::Unconfirmed => {
+                waits_for("the controller to request it again: the agent restarted before the task began")
+            }
             State::Queued => match &self.phase {
                 Some(Phase::Waiting { why }) => waits_for(why),
                 _ => None,
@@ -112,7 +116,9 @@ impl Task {
             },
             State::Withdrawing => waits_for("its claim"),
             State::Concluding { .. } => waits_for("its outcome to be on disk"),
-            State::Ended { .. } if self.has_program() => waits_for("its hook, or to notify it of the end"),
+            State::Ended { .. } if self.has_program() => {
+                waits_for("its hook to read the end, or for the program that replaces a dead hook")
+            }
             State::Ended { .. } => waits_for("the controller to acknowledge it"),
             State::WritingTombstone { .. } | State::Starting => None,
         }

@@ -36,7 +36,10 @@ fn explained(text: &str, stem: &str) -> String {
     if !text.contains("bad unit file setting") {
         return text;
     }
-    format!("a drop-in sets what a task's unit cannot have, such as Restart=always (`perilog doctor` names it): {text}")
+    format!(
+        "a drop-in gives the task's unit a setting that it cannot have, such as Restart=always (`perilog doctor` names \
+         the file): {text}"
+    )
 }
 
 impl Machine {
@@ -62,7 +65,9 @@ impl Machine {
                 }
             }
             StartReply::Exists => self.doubt(id, "systemd knows its unit already".to_owned(), cx),
-            StartReply::Unknown(text) => self.doubt(id, format!("systemd did not answer its start: {text}"), cx),
+            StartReply::Unknown(text) => {
+                self.doubt(id, format!("systemd did not answer the request to start its unit: {text}"), cx)
+            }
             StartReply::Rejected(text) => {
                 let why = Failure::Unit(explained(&text, &task.stem));
                 self.withdraw(id, Claim::Withdrawn(Outcome::Failed { why }), cx);
@@ -86,7 +91,7 @@ impl Machine {
             State::Live | State::Doubt { .. } => self.inspect(id, cx),
             // The machine had taken this start for failed, and its unit came up after all.
             State::Queued if task.starts > 0 && !self.unloading.contains_key(&task.stem) => {
-                self.doubt(id, "its unit stirred".to_owned(), cx)
+                self.doubt(id, "systemd reported a change of its unit".to_owned(), cx)
             }
             _ => {}
         }
@@ -355,8 +360,11 @@ impl Task {
     fn note_lingering(&mut self, processes: &[Process], cx: &mut Cx) {
         if self.intent.plan.lingering == Lingering::Hold && !std::mem::replace(&mut self.lingering_noted, true) {
             let all: Vec<String> = processes.iter().map(|one| format!("{} ({})", one.pid, one.command)).collect();
-            let text =
-                format!("{} has ended, and waits for processes that it left behind: {}", self.name(), all.join(", "));
+            let text = format!(
+                "the scripts of {} have ended; the task waits for the processes that they left behind: {}",
+                self.name(),
+                all.join(", ")
+            );
             cx.note(Level::Info, Some(self.id()), Some(&self.intent.start.job), text);
         }
     }
@@ -399,7 +407,10 @@ mod tests {
             (destructive("poweroff.target"), "the node is going down: Transaction for "),
             // `systemctl isolate` is no shutdown.
             (destructive("rescue.target"), "Transaction for "),
-            ("x.service has a bad unit file setting.".to_owned(), "a drop-in sets what a task's unit cannot have"),
+            (
+                "x.service has a bad unit file setting.".to_owned(),
+                "a drop-in gives the task's unit a setting that it cannot have",
+            ),
             ("Access denied".to_owned(), "Access denied"),
         ] {
             let explanation = explained(&text, "perilog-task-x-0");

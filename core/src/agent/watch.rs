@@ -95,7 +95,7 @@ impl Machine {
         task.watch.limit_at = None;
         let why = unanswered(self.bus);
         let Some(task) = self.tasks.get(&id) else { return };
-        let text = format!("{} is past its limit, and nothing is known of it without {why}", task.name());
+        let text = format!("{} is past its limit, and its state is unknown without {why}", task.name());
         cx.note(Level::Warning, Some(id), Some(&task.intent.start.job), text);
         self.move_to(id, Phase::Overdue { script, limit_ms, doing: format!("unknown without {why}") }, cx);
     }
@@ -125,7 +125,12 @@ impl Machine {
             }
             task.watch.limit_at = None;
             if kills && due && !std::mem::replace(&mut task.watch.killed, true) {
-                cx.note(Level::Warning, Some(id), Some(&job), format!("{stem}: killed, as its action's policy says"));
+                cx.note(
+                    Level::Warning,
+                    Some(id),
+                    Some(&job),
+                    format!("{stem}: killed past its limit (on-timeout = \"kill\")"),
+                );
                 cx.push(Effect::KillLingering { stem });
             }
             self.move_to(id, Phase::Overdue { script, limit_ms, doing: why.clone() }, cx);
@@ -144,13 +149,13 @@ impl Machine {
         let Some(why) = &seen.deaf else { return };
         let (stem, job) = (task.stem.clone(), task.intent.start.job.clone());
         if signal == KILL_SCRIPT {
-            let text = format!("{why}: KILL goes to all processes of {stem}");
+            let text = format!("{stem}: {why}, so KILL is sent to all processes of the unit");
             cx.note(Level::Warning, Some(id), Some(&job), text);
             return cx.push(Effect::KillLingering { stem });
         }
         cx.note(Level::Warning, Some(id), Some(&job), format!("{} was asked to stop, but {why}", task.name()));
         if task.watch.behind.is_none() {
-            let shown = format!("asked to stop, but {why}: perilog kill -s KILL {job} ends it with its unit");
+            let shown = format!("asked to stop, but {why}; to kill the task with its unit: perilog kill -s KILL {job}");
             let phase = task.as_running(shown);
             self.move_to(id, phase, cx);
         }

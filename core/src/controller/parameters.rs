@@ -23,7 +23,7 @@ pub(crate) fn wrong<E: de::Error>(text: impl Display) -> E {
 pub(crate) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let text = String::deserialize(deserializer)?;
     if text.len() > MAX_TEXT {
-        return Err(wrong(format_args!("{} bytes, at most {MAX_TEXT} are taken", text.len())));
+        return Err(wrong(format_args!("the text has {} bytes, and the limit is {MAX_TEXT}", text.len())));
     }
     Ok(text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect())
 }
@@ -43,14 +43,14 @@ pub(crate) fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Optio
 /// Reads a part of the name of a source.
 pub(crate) fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let name = text(deserializer)?;
-    if name.is_empty() { Err(wrong("a source has a name and an instance")) } else { Ok(name) }
+    if name.is_empty() { Err(wrong("a source must have a name and an instance")) } else { Ok(name) }
 }
 
 /// Reads an action's time limit in milliseconds; `None`: no limit.
 pub(crate) fn timeout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let timeout = Option::<Span>::deserialize(deserializer)?.and_then(Span::as_millis);
     match timeout {
-        Some(0) => Err(wrong("a timeout of nothing: expected a duration above zero")),
+        Some(0) => Err(wrong("the timeout is 0: expected a duration above zero")),
         timeout => Ok(timeout),
     }
 }
@@ -91,7 +91,7 @@ pub(crate) fn environment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
         if let Err(at) = check_name(name) {
             let at = at + 1;
             return Err(wrong(format_args!(
-                "malformed environment name {name:?}: at character {at}: expected [A-Za-z0-9_]"
+                "malformed environment name {name:?} at character {at}: expected [A-Za-z0-9_]"
             )));
         }
         if value.contains('\0') {

@@ -165,7 +165,9 @@ impl Machine {
                 // An epoch above every reported epoch: the agents accept this controller. The reported epochs prove a
                 // lost epoch, so a generation begins.
                 self.raise_epoch(self.facts().highest_reported());
-                self.begin_generation(format!("uid {uid} said that this controller takes over"));
+                self.begin_generation(format!(
+                    "uid {uid} ordered a take-over (perilog controller recover --take-over)"
+                ));
                 Ok(Reply::TakenOver { epoch: self.epoch.number })
             }
             Request::Attempts(of) => Ok(self.facts().edge_attempts(&of)),
@@ -263,7 +265,7 @@ impl Nodes {
     /// Too many questions are open, or `which` names no such job, attempt, action, rank or host.
     fn ask(&mut self, which: AskWhich, mut ask: Ask, jobs: &Jobs, cx: &mut Context) -> Result<Reply, Refusal> {
         if self.questions.len() >= MAX_QUESTIONS {
-            return Err(Refusal::Unavailable("too many questions to nodes are open".to_owned()));
+            return Err(Refusal::Unavailable("too many requests to nodes are open: ask again later".to_owned()));
         }
         let hosts = match which {
             AskWhich::Hosts(hosts) => hosts,

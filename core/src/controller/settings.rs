@@ -19,8 +19,8 @@ impl Machine {
         if !self.cx.settings.release_hook && pending > 0 {
             let were = if pending == 1 { "release is" } else { "releases are" };
             let text = format!(
-                "{pending} {were} pending, and no release hook is configured: once configured it is notified; to drop \
-                 them: perilog job forget JOB --releases --reason TEXT"
+                "{pending} {were} pending, but no release hook is configured. A hook that is configured later gets \
+                 them. To drop them: perilog job forget JOB --releases --reason TEXT"
             );
             self.cx.note(Level::Warning, None, None, text);
         }

@@ -53,7 +53,7 @@ fn texts_that_are_refused_and_where() {
         assert_eq!((error.what, error.at), ("duration", at), "{text:?}: {error}");
     }
     let error = Span::parse("5y").unwrap_err().to_string();
-    assert_eq!(error, "malformed duration \"5y\": at character 2: expected a length of time such as 90s, 5m, 2h, 7d");
+    assert_eq!(error, "malformed duration \"5y\" at character 2: expected a length of time such as 90s, 5m, 2h, 7d");
 }
 
 #[test]

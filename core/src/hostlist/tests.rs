@@ -126,12 +126,12 @@ fn texts_that_are_refused_and_where() {
 fn an_error_says_what_would_have_been_right() {
     #[rustfmt::skip]
     let table = [
-        ("n[0-1", "malformed hostlist \"n[0-1\": at character 6: expected ',', '-', ']' or a digit"),
+        ("n[0-1", "malformed hostlist \"n[0-1\" at character 6: expected ',', '-', ']' or a digit"),
         ("n[0-1]x[2]",
-         "malformed hostlist \"n[0-1]x[2]\": at character 8: expected one pair of brackets in an expression"),
-        ("n[1-02]", "malformed hostlist \"n[1-02]\": at character 5: expected no more leading zeros than the first id \
+         "malformed hostlist \"n[0-1]x[2]\" at character 8: expected one pair of brackets in an expression"),
+        ("n[1-02]", "malformed hostlist \"n[1-02]\" at character 5: expected no more leading zeros than the first id \
                      of the range has"),
-        ("n[0-9999999]", "malformed hostlist \"n[0-9999999]\": at character 3: expected at most 1048576 hosts in all"),
+        ("n[0-9999999]", "malformed hostlist \"n[0-9999999]\" at character 3: expected at most 1048576 hosts in all"),
     ];
     for (text, expect) in table {
         assert_eq!(text.parse::<HostList>().unwrap_err().to_string(), expect);

@@ -117,10 +117,10 @@ fn ok_needs_everything_and_anything_missing_is_something_else() {
 fn without_a_result_the_unit_speaks_and_never_says_ok() {
     let runner = Claim::Runner(invocation(CLAIMED));
     let no_claim = |code| Outcome::Refused {
-        why: format!("the runner did not claim the task and ran nothing (exit {code}): its unit's journal says why"),
+        why: format!("the runner did not claim the task and ran nothing (exit {code}): see the journal of its unit"),
     };
-    let why = "its runner could not write its claim in /run/perilog and ran nothing (exit 73): is there room \
-               (df /run; df -i /run)?";
+    let why = "its runner could not write its claim in /run/perilog and ran nothing (exit 73): is /run full (df /run; \
+               df -i /run)?";
     let no_room = Outcome::Refused { why: why.to_owned() };
     #[rustfmt::skip]
     let table = [
@@ -132,7 +132,7 @@ fn without_a_result_the_unit_speaks_and_never_says_ok() {
         (None, exited(0), failed(F::NoResult(Some(Exit(0))))),
         (None, exited(3), failed(F::NoResult(Some(Exit(3))))),
         (None, exited(203), failed(F::Exec(
-            "systemd cannot execute /usr/libexec/perilog/perilog-runner (exit 203): is it there?".to_owned()
+            "systemd cannot execute /usr/libexec/perilog/perilog-runner (exit 203): is it installed?".to_owned()
         ))),
         (None, exited(226), failed(F::Exec(format!("systemd exit code 226, systemd.exec(5): {DROP_INS}")))),
         (None, unit("signal", 2, 9), failed(F::NoResult(Some(Signal(9))))),
@@ -140,7 +140,7 @@ fn without_a_result_the_unit_speaks_and_never_says_ok() {
         (
             None,
             unit("resources", 0, 0),
-            failed(F::Unit(format!("it never ran its main process (result resources): {DROP_INS}"))),
+            failed(F::Unit(format!("systemd never started its runner (result resources): {DROP_INS}"))),
         ),
         // Claimed: scripts may have run.
         (Some(&runner), exited(0), failed(F::NoResult(Some(Exit(0))))),
@@ -166,7 +166,7 @@ fn a_unit_that_is_gone_reads_success_and_is_not_believed() {
         }
         let kept = ended(&evidence(unit, Some(&runner), Some(&result(3))));
         assert_eq!(kept.outcome, failed(F::Exit(3)));
-        assert!(kept.note.unwrap().contains("the runner's result counts"));
+        assert!(kept.note.unwrap().contains("the outcome is the runner's result"));
         // Without a claim, a result proves nothing.
         assert_eq!(ended(&evidence(unit, None, Some(&result(0)))).outcome, LOST);
     }
@@ -251,7 +251,7 @@ fn a_term_that_nobody_asked_perilog_for_is_a_failure() {
         let uncancelled = Evidence { steps: &steps, ..evidence(Some(&unit), Some(&runner), result.as_ref()) };
         let stopped = ended(&uncancelled);
         assert_eq!(stopped.outcome, expect);
-        assert!(stopped.note.is_some_and(|note| note.contains("perilog was not asked for that")), "{unit:?}");
+        assert!(stopped.note.is_some_and(|note| note.contains("but not by perilog")), "{unit:?}");
         let asked = ended(&Evidence { cancelled: true, ..uncancelled });
         assert_eq!((asked.outcome, asked.note), (Outcome::Cancelled { status: by_us }, None));
     }

@@ -80,7 +80,7 @@ pub(super) fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Resourc
     let read: Read = serde_path_to_error::deserialize(deserializer)
         .map_err(|error| InvalidR::new(&place(&error.path().to_string()), error.inner()))?;
     if read.version.as_u64() != Some(1) {
-        return Err(InvalidR::new("version", format!("{}: only version 1 is known here", read.version)));
+        return Err(InvalidR::new("version", format!("{}: only version 1 is supported", read.version)));
     }
     let execution = read.execution.ok_or_else(|| InvalidR::new("execution", "missing"))?;
     let mut r = ResourceSet { scheduling: read.scheduling, ..ResourceSet::default() };
@@ -111,10 +111,10 @@ fn property(name: &str, ranks: &IdSet, all: &IdSet) -> Result<String, InvalidR> 
         return refuse("a property without a name".to_owned());
     }
     if let Some(bad) = name.chars().find(|letter| NOT_IN_PROPERTIES.contains(*letter)) {
-        return refuse(format!("{name:?} has a {bad:?}: none of {NOT_IN_PROPERTIES} may be in a name"));
+        return refuse(format!("{name:?} has a {bad:?}: a name must not have any of {NOT_IN_PROPERTIES}"));
     }
     match ranks.difference(all).first() {
-        Some(rank) => refuse(format!("{name:?} is said of rank {rank}, which is none of the ranks {all}")),
+        Some(rank) => refuse(format!("{name:?} names rank {rank}, which is not one of the ranks {all}")),
         None => Ok(name.to_owned()),
     }
 }

@@ -161,7 +161,7 @@ fn what_is_no_r_is_refused_with_its_place() {
         (&with("/execution/nslots", json!(0)), "execution.nslots", "above zero"),
         (&with("/execution/nslots", json!(-1)), "execution.nslots", "expected u64"),
         (&with("/execution/starttime", json!(-1.0)), "execution.starttime", "seconds since 1970"),
-        (&with("/execution/properties", json!({"a": "2"})), "execution.properties", "\"a\" is said of rank 2"),
+        (&with("/execution/properties", json!({"a": "2"})), "execution.properties", "\"a\" names rank 2"),
         (&with("/execution/properties", json!({"a|b": "0"})), "execution.properties", "has a '|'"),
         (&with("/execution/properties", json!({"": "0"})), "execution.properties", "without a name"),
         (&with("/execution/properties", json!({"a": 0})), "execution.properties.a", "expected a string"),

@@ -91,7 +91,7 @@ fn configure(plugin: &Plugin, call: &Call) -> Result<(), String> {
             return Err(why);
         }
         (Err(why), _) => {
-            let until = "until the operator mends that, no job may tolerate a failure";
+            let until = "until the operator fixes that, no job may tolerate a failure";
             plugin.log(Level::Error, &format!("perilog-hold: {why}; {until}"));
             let mut held = held();
             (held.site, held.configured) = (Site::unreadable(), Some(Some(why)));
@@ -154,7 +154,7 @@ pub(crate) fn finish(plugin: &Plugin, request: Request) {
     };
     let granted = held().references.finish(id, what);
     match granted {
-        Err(Refusal::NoneIsOpen) => request.refuse(Errno::NO_SUCH_ENTRY, c"no reference of perilog's is open there"),
+        Err(Refusal::NoneIsOpen) => request.refuse(Errno::NO_SUCH_ENTRY, c"perilog holds no such reference of the job"),
         Err(Refusal::FinishedAlready) => request.refuse(Errno::ALREADY, c"finished already"),
         Ok(granted) => match plugin.finish(what, id, status) {
             Ok(()) => request.answer(None),

@@ -10,7 +10,7 @@
 //! assert_eq!(terms.checks["lustre"].to_string(), "10%");
 //!
 //! let cap = Cap::read(r#"{"max-tolerate": 1}"#).unwrap();
-//! assert_eq!(terms.check(&cap).unwrap_err(), "perilog.tolerate: 2 is more than this site allows: 1");
+//! assert_eq!(terms.check(&cap).unwrap_err(), "perilog.tolerate: 2 is more than the limit of this site, 1");
 //! ```
 
 mod count;

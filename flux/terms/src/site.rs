@@ -79,10 +79,10 @@ impl Site {
         if let (Some(keep), Some(most)) = (terms.keep, most_nodes(jobspec))
             && u64::from(keep) > most
         {
-            return Err(format!("perilog.keep: {keep} is more than the nodes of this job, at most {most}"));
+            return Err(format!("perilog.keep: {keep} is more than the number of nodes of this job, {most}"));
         }
         if self.tolerate_needs_instance && terms.tolerates() && !is_instance(jobspec) {
-            let text = "this site allows it to jobs that are Flux instances only: use flux batch or flux alloc";
+            let text = "this site allows it only for jobs that are Flux instances: use flux batch or flux alloc";
             return Err(format!("perilog.tolerate: {text}"));
         }
         terms.check(&self.cap)
@@ -142,7 +142,7 @@ mod tests {
             Site::new().check(&Terms { keep: Some(keep), ..Terms::default() }, &job(count)).err()
         };
         assert_eq!((keeps(4, "4"), keeps(9, "\"4+\"")), (None, None));
-        assert_eq!(keeps(9, "4").as_deref(), Some("perilog.keep: 9 is more than the nodes of this job, at most 4"));
+        assert_eq!(keeps(9, "4").as_deref(), Some("perilog.keep: 9 is more than the number of nodes of this job, 4"));
     }
 
     #[test]

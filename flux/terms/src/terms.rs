@@ -61,7 +61,7 @@ impl Terms {
     pub fn check(&self, cap: &Cap) -> Result<(), String> {
         let within = |name: &str, asked: Option<Count>, most: Option<Count>| match (asked, most) {
             (Some(asked), Some(most)) if asked.exceeds(most) == Some(true) => {
-                Err(format!("{name}: {asked} is more than this site allows: {most}"))
+                Err(format!("{name}: {asked} is more than the limit of this site, {most}"))
             }
             _ => Ok(()),
         };
@@ -206,7 +206,9 @@ fn checks(name: &str, value: &str) -> Result<BTreeMap<String, Count>, String> {
             |(at, byte): (usize, u8)| byte.is_ascii_alphanumeric() || byte == b'_' || (at > 0 && b".-".contains(&byte));
         if check.is_empty() || check.len() > MAX_NAME || !check.bytes().enumerate().all(fits) {
             let check = json::shown(check);
-            return Err(format!("{name}: {check}: a check's name is 1 to {MAX_NAME} of [A-Za-z0-9._-]"));
+            return Err(format!(
+                "{name}: {check}: the name of a check must be 1 to {MAX_NAME} characters of [A-Za-z0-9._-]"
+            ));
         }
         Ok((check.to_owned(), count(&format!("{name}.{check}"), value)?))
     };
@@ -254,12 +256,13 @@ mod tests {
             (r#"{"tolerate-check":{"lustre":true}}"#, Err(format!("perilog.tolerate-check.lustre: {count} true"))),
             (
                 r#"{"tolerate-check":{"a b":1}}"#,
-                Err("perilog.tolerate-check: a b: a check's name is 1 to 64 of [A-Za-z0-9._-]".into()),
+                Err("perilog.tolerate-check: a b: the name of a check must be 1 to 64 characters of [A-Za-z0-9._-]"
+                    .into()),
             ),
             (
                 &long,
                 Err(format!(
-                    "perilog.tolerate-check: {}...: a check's name is 1 to 64 of [A-Za-z0-9._-]",
+                    "perilog.tolerate-check: {}...: the name of a check must be 1 to 64 characters of [A-Za-z0-9._-]",
                     "n".repeat(40)
                 )),
             ),
@@ -279,7 +282,7 @@ mod tests {
     fn a_sites_cap_takes_precedence() {
         let cap = Cap::read(r#"{"max-tolerate":"10%","max-tolerate-check":{"lustre":2}}"#).unwrap();
         let above = |term: &str, asked: &str, most: &str| {
-            Some(format!("{term}: {asked} is more than this site allows: {most}"))
+            Some(format!("{term}: {asked} is more than the limit of this site, {most}"))
         };
         #[rustfmt::skip]
         let table: [(&str, Option<String>, Option<u64>, &[(&str, u64)]); 14] = [

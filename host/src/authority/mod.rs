@@ -165,10 +165,10 @@ impl Requested {
     /// # Errors
     /// A sentence for the sender.
     pub fn read(pem: &str) -> Result<Self, String> {
-        let read =
-            CertificateSigningRequestParams::from_pem(pem).map_err(|error| format!("no good request: {error}"))?;
+        let read = CertificateSigningRequestParams::from_pem(pem)
+            .map_err(|error| format!("invalid certificate request: {error}"))?;
         if *read.public_key.algorithm() != PKCS_ECDSA_P256_SHA256 {
-            return Err("no good request: its key is not EC P-256".to_owned());
+            return Err("invalid certificate request: the key is not EC P-256".to_owned());
         }
         Ok(Self(read))
     }
@@ -261,8 +261,11 @@ mod tests {
         assert!(Requested::read(&csr).is_ok());
         let other = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap().serialize_pem();
         for (text, part) in [
-            ("", "no good request"),
-            ("-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n", "no good request"),
+            ("", "invalid certificate request"),
+            (
+                "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n",
+                "invalid certificate request",
+            ),
             (&request(&other).unwrap(), "not EC P-256"),
         ] {
             let error = Requested::read(text).unwrap_err();

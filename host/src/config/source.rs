@@ -73,7 +73,7 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, Problem> {
         return Err(whole("is not a regular file".into()));
     }
     if meta.len() > MAX_FILE {
-        return Err(whole(format!("is larger than {MAX_FILE} bytes; this is no configuration")));
+        return Err(whole(format!("is larger than {MAX_FILE} bytes; it is not a configuration file")));
     }
     trust(&meta).map_err(whole)?;
     trust_directory(path.parent())?;
@@ -129,7 +129,7 @@ fn trust_directory(directory: Option<&Path>) -> Result<(), Problem> {
 fn trust(meta: &Metadata) -> Result<(), String> {
     let (mode, uid) = (meta.mode() & 0o7777, meta.uid());
     if mode & 0o022 != 0 {
-        return Err(format!("can be written by its group or by others (mode {mode:04o}); chmod go-w it"));
+        return Err(format!("can be written by its group or by others (mode {mode:04o}); run chmod go-w on it"));
     }
     if uid != 0 && uid != geteuid().as_raw() {
         return Err(format!("belongs to uid {uid}; it must belong to root"));

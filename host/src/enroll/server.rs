@@ -86,7 +86,8 @@ pub async fn serve<R: Registrar>(
             incoming = listener.next() => incoming,
         };
         let Some(slot) = Clients::admit(&clients, incoming.peer.ip().to_canonical()) else {
-            registrar.turned_away(incoming.peer, &format_args!("more than {MAX_FROM_ONE} connections of one address"));
+            registrar
+                .turned_away(incoming.peer, &format_args!("more than {MAX_FROM_ONE} connections from one address"));
             continue;
         };
         pace.tick().await;
@@ -111,8 +112,8 @@ async fn visit<R: Registrar>(incoming: Incoming, registrar: &Arc<R>) -> Result<(
         Ok(Ok(cert)) => Answer::Cert(cert),
         Ok(Err(why)) => Answer::Refused(why),
         Err(_) => {
-            registrar.turned_away(peer, &format_args!("nothing was decided within {DECISION_LIMIT:?}; it asks again"));
-            Answer::Refused("it takes too long; ask again".to_owned())
+            registrar.turned_away(peer, &format_args!("no decision within {DECISION_LIMIT:?}; the node asks again"));
+            Answer::Refused("the decision takes too long; ask again".to_owned())
         }
     };
     let report = async {
@@ -156,8 +157,8 @@ async fn read_request(incoming: Incoming) -> Result<Option<Client>, String> {
         return Ok(None);
     }
     let asked = read_line(&mut stream, MAX_ASK).await.map_err(|source| to_error(LinkError::of(peer, source)))?;
-    let asked = asked.ok_or_else(|| format!("it asks with more than {MAX_ASK} bytes"))?;
-    let ask = serde_json::from_slice(&asked).map_err(|error| format!("it asks what is no question: {error}"))?;
+    let asked = asked.ok_or_else(|| format!("its request has more than {MAX_ASK} bytes"))?;
+    let ask = serde_json::from_slice(&asked).map_err(|error| format!("its request is malformed: {error}"))?;
     Ok(Some(Client { peer, stream, shown, ask }))
 }
 

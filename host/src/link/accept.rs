@@ -74,8 +74,8 @@ impl Listener {
         let now_ms = clock::mono_ms();
         let (is_logged, _) = self.failures.lock().unwrap_or_else(PoisonError::into_inner).admit(now_ms, 1, ONE_LINE_MS);
         let hint = match Errno::from_io_error(error) {
-            Some(Errno::MFILE) => ": this process may not open more files, raise LimitNOFILE= of its unit",
-            Some(Errno::NFILE) => ": this host may not open more files, raise fs.file-max",
+            Some(Errno::MFILE) => "; this process may not open more files: raise LimitNOFILE= of its unit",
+            Some(Errno::NFILE) => "; this host may not open more files: raise fs.file-max",
             _ => "",
         };
         if is_logged {

@@ -132,7 +132,7 @@ async fn from_a_port_of_roots(address: SocketAddr) -> io::Result<TcpStream> {
     // A start that changes with the time, so that two tries in a row begin at different ports.
     let begin = ROOTS.start + u16::try_from(clock::mono_ms() % many).unwrap_or_default();
     let ports = (begin..ROOTS.end).chain(ROOTS.start..begin).filter(|port| !left_alone.contains(port));
-    let mut last = io::Error::new(io::ErrorKind::AddrInUse, "every port of root's is in use");
+    let mut last = io::Error::new(io::ErrorKind::AddrInUse, "every port that only root may use is in use");
     for port in ports {
         let (socket, own) = match address {
             SocketAddr::V4(_) => (TcpSocket::new_v4()?, SocketAddr::from(([0; 4], port))),
@@ -142,7 +142,7 @@ async fn from_a_port_of_roots(address: SocketAddr) -> io::Result<TcpStream> {
             Ok(()) => socket.connect(address).await,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 let text =
-                    format!("no port below {} may be taken ({error}): CAP_NET_BIND_SERVICE is missing", ROOTS.end);
+                    format!("no port below {} may be used ({error}): CAP_NET_BIND_SERVICE is missing", ROOTS.end);
                 return Err(io::Error::new(error.kind(), text));
             }
             Err(error) => Err(error),

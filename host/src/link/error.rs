@@ -14,7 +14,7 @@ pub enum LinkError {
     Bind { address: SocketAddr, source: io::Error },
     #[error("cannot find the address of {address}: {source}")]
     Resolve { address: String, source: io::Error },
-    #[error("`{name}` is no host name that a certificate can bear")]
+    #[error("`{name}` is not a host name that a certificate can have")]
     ServerName { name: String },
     #[error("cannot connect to {}: {source}", at(address, addresses))]
     Connect { address: String, addresses: Vec<SocketAddr>, source: io::Error },

@@ -14,12 +14,12 @@ pub enum TlsFault {
     NotYetValid,
     #[error("the peer's certificate has expired; issue a new one")]
     Expired,
-    #[error("the peer's certificate is signed by no authority of ours; compare the `ca` files")]
+    #[error("no authority of this host has signed the peer's certificate; compare the `ca` files")]
     UnknownAuthority,
     #[error("the peer's certificate is for another host")]
     WrongName,
     /// The peer's certificate is not for the peer's side, such as a node's where a controller's is expected.
-    #[error("the peer's certificate is for the other side (its extended key usage)")]
+    #[error("the peer's certificate is for the other role, client or server (its extended key usage)")]
     WrongUsage,
     #[error("the peer's certificate was revoked")]
     Revoked,
@@ -32,7 +32,7 @@ pub enum TlsFault {
     /// The peer refused this host and sent a TLS alert. The alert names the objection; the peer's log has more.
     #[error("the peer refused us")]
     RefusedByPeer,
-    #[error("the peer speaks no TLS 1.3, or no TLS at all")]
+    #[error("the peer does not speak TLS 1.3, or does not speak TLS at all")]
     Protocol,
 }
 

@@ -22,21 +22,21 @@ pub const MAX_FILE: u64 = 8 * 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    #[error("{}: there is no such revocation list, and who is on it is not known: bring it back, or begin a new one \
-             (perilog ca revoke) and revoke again who was on it", path.display())]
+    #[error("{}: there is no such revocation list, so the revoked certificates are unknown: restore the list, or begin \
+             a new one (perilog ca revoke) and revoke the same certificates again", path.display())]
     NoList { path: PathBuf },
     #[error("{}: cannot be read: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{}: the private key can be used by others (mode {mode:04o}); chmod 0600 it (root's own may be 0640), and \
-             replace it if others may have read it", path.display())]
+    #[error("{}: other users can use the private key (mode {mode:04o}); run chmod 0600 on it (0640 is allowed if root \
+             owns it), and replace it if they may have read it", path.display())]
     Exposed { path: PathBuf, mode: u32 },
-    #[error("{}: the private key belongs to uid {uid}, who can replace it: chown it to root", path.display())]
+    #[error("{}: the private key belongs to uid {uid}, who can replace it; run chown root on it", path.display())]
     Foreign { path: PathBuf, uid: u32 },
     #[error("{}: is larger than {MAX_FILE} bytes", path.display())]
     TooLarge { path: PathBuf },
     #[error("{}: holds no {what} in PEM form", path.display())]
     Empty { path: PathBuf, what: &'static str },
-    #[error("{}: is no good PEM file: {source}", path.display())]
+    #[error("{}: is not a valid PEM file: {source}", path.display())]
     Pem { path: PathBuf, source: pem::Error },
     #[error("{}: an authority's certificate cannot be used: {source}", path.display())]
     Authority { path: PathBuf, source: rustls::Error },

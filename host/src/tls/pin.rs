@@ -66,7 +66,7 @@ impl FromStr for Pin {
 pub enum PinError {
     #[error(transparent)]
     Link(#[from] LinkError),
-    #[error("{address} shows no authority with this pin, but {shown}")]
+    #[error("{address} has no authority with this pin; it has {shown}")]
     Other { address: String, shown: String },
 }
 
@@ -133,7 +133,7 @@ impl ServerCertVerifier for Pinned {
         let Some(authority) = pinned else {
             let mut shown: Vec<String> = between.iter().take(NAMED).map(|der| Pin::of(der).to_string()).collect();
             if shown.is_empty() {
-                shown.push("its own certificate alone (is it an older version?)".to_owned());
+                shown.push("only its own certificate (is it an older version?)".to_owned());
             }
             self.seen.lock().unwrap_or_else(PoisonError::into_inner).shown = shown;
             return Err(Error::InvalidCertificate(CertificateError::UnknownIssuer));
@@ -212,7 +212,7 @@ mod tests {
         let forged = attacker.issue("ctl", SERVER);
         let own = Pin::of(&CertificateDer::from_pem_file(&forged.ca).unwrap());
         let error = met(&forged, &nodes, "ctl", pin).await.unwrap_err().to_string();
-        assert!(error.ends_with(&format!("shows no authority with this pin, but {own}")), "{error}");
+        assert!(error.ends_with(&format!("has no authority with this pin; it has {own}")), "{error}");
         let text = std::fs::read_to_string(&forged.cert).unwrap() + &std::fs::read_to_string(&ctl.ca).unwrap();
         std::fs::write(&forged.cert, text).unwrap();
         assert_eq!(fault(met(&forged, &nodes, "ctl", pin).await), TlsFault::UnknownAuthority);

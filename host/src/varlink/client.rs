@@ -75,7 +75,7 @@ impl Client {
             (value, false) => Ok(value),
             (_, true) => {
                 self.spent = true;
-                Err(CallError::Malformed("more than one reply, where one was asked for".into()))
+                Err(CallError::Malformed("more than one reply, but one was requested".into()))
             }
         }
     }

@@ -14,7 +14,7 @@ use super::wire::{MAX_REQUEST, MAX_REQUEST_OF_STRANGERS, Request, Requests, Wire
 use super::{Call, PeerCred, ReplySink, Service};
 
 /// The text for a client whose idle connection the server closes.
-const GIVEN_AWAY: &str = "this connection was idle and others came: connect again";
+const GIVEN_AWAY: &str = "this connection was idle, and the server gave its place to another client: connect again";
 
 /// Serves a client's connection until the client disconnects or misbehaves, or the server gives the connection's seat
 /// to another.
@@ -47,7 +47,7 @@ pub(super) async fn serve<S: Service>(
                 if let WireError::TooLarge(_) = error {
                     pen.send_now(&reply::invalid_parameter(&error.to_string()));
                 }
-                return warnings.warn(&peer, &format!("a client of the local socket is sent away: it {error}"));
+                return warnings.warn(&peer, &format!("a client of the local socket is disconnected: it {error}"));
             }
         };
         if !slot.busy() {

@@ -168,10 +168,7 @@ impl Waiters {
         }
         let mut taken = lock(&self.taken);
         if taken.waiting >= self.most {
-            return Err(Full(format!(
-                "{} clients wait already, as many as may: ask again when some have ended",
-                self.most
-            )));
+            return Err(Full(format!("{} clients wait already, which is the limit: ask again later", self.most)));
         }
         taken.waiting += 1;
         Ok(Waiting { taken: Some(self.taken.clone()) })
@@ -185,14 +182,14 @@ impl Taken {
             Holder::Stranger(uid) => {
                 let own = self.strangers.get(&uid).copied().unwrap_or(0);
                 if own >= bounds.per_stranger {
-                    return Err(Full(format!("uid {uid} has {own} connections already, as many as it may")));
+                    return Err(Full(format!("uid {uid} has {own} connections already, which is the limit")));
                 }
                 (self.strangers.values().sum(), bounds.strangers)
             }
         };
         match taken < most {
             true => Ok(()),
-            false => Err(Full(format!("all {most} connections are taken: ask again"))),
+            false => Err(Full(format!("all {most} connections are in use: ask again later"))),
         }
     }
 

@@ -46,7 +46,8 @@ pub async fn serve<S: Service>(
                 }
                 Err(error) => {
                     if !failing {
-                        tracing::warn!(%error, "cannot accept connections on the local socket; trying on");
+                        tracing::warn!(%error, "cannot accept connections on the local socket; the server keeps \
+                                                trying");
                     }
                     failing = true;
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -66,7 +67,7 @@ fn admit<S: Service>(
     let peer = match PeerCred::of(&stream) {
         Ok(peer) => peer,
         Err(error) => {
-            tracing::warn!(%error, "a client of the local socket has no credentials; it is sent away");
+            tracing::warn!(%error, "a client of the local socket has no credentials, and is disconnected");
             return;
         }
     };
@@ -79,7 +80,7 @@ fn admit<S: Service>(
             if let Some(bytes) = reply::framed(&reply::busy(&**service, &full.to_string())) {
                 let _ = stream.try_write(&bytes);
             }
-            warnings.warn(&peer, &format!("a client of the local socket is turned away: {full}"));
+            warnings.warn(&peer, &format!("a client of the local socket is refused: {full}"));
         }
     }
 }

@@ -17,7 +17,7 @@ const BACKLOG: i32 = 4096;
 pub enum SocketError {
     #[error("{}: another process listens here already", path.display())]
     InUse { path: PathBuf },
-    #[error("{}: is there already and is no socket; it is left alone", path.display())]
+    #[error("{}: exists already and is not a socket; it is left alone", path.display())]
     NotASocket { path: PathBuf },
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },

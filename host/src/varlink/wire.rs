@@ -63,7 +63,7 @@ impl Request {
 pub(super) enum WireError {
     #[error("sent a request larger than {0} bytes")]
     TooLarge(usize),
-    #[error("sent what is no Varlink request: {0}")]
+    #[error("sent an invalid Varlink request: {0}")]
     Garbage(#[from] serde_json::Error),
     #[error("went away: {0}")]
     Io(#[from] io::Error),

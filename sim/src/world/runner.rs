@@ -240,7 +240,8 @@ impl World {
         let Some(unit) = self.nodes[at].systemd.unit(stem, serial) else { return };
         if let Some(result) = &mut unit.runner.result {
             result.status = result.status.max(CONFIGURATION);
-            result.configuration = Some("steps.jsonl: no space; what cannot be recorded is not run".to_owned());
+            result.configuration =
+                Some("steps.jsonl: no space; the runner runs no script that it cannot record".to_owned());
         }
     }
 

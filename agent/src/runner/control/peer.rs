@@ -61,7 +61,7 @@ impl Peer {
             if whole > MAX_RECORD {
                 // The begin of the next record is unknown.
                 self.gone = true;
-                self.answer(&Reply::Refused { why: format!("a record has more than {MAX_RECORD} bytes") });
+                self.answer(&Reply::Refused { why: format!("the report has more than {MAX_RECORD} bytes") });
                 return;
             }
             self.buffer.extend_from_slice(line);

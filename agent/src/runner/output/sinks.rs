@@ -206,7 +206,10 @@ impl Sink {
     /// Adds a line with the number of lost bytes, once the journal accepts lines again.
     fn own_up(&mut self) {
         if self.lost > 0 && !self.mid_line {
-            let text = format!("perilog-runner: {} bytes of output were not taken and are lost here\n", self.lost);
+            let text = format!(
+                "perilog-runner: the journal did not accept {} bytes of output, which are lost here\n",
+                self.lost
+            );
             self.lost = 0;
             self.push(text.as_bytes());
         }

@@ -90,7 +90,7 @@ fn is_reported_elsewhere(warning: &str) -> bool {
     warning.starts_with("tls: ")
         || warning.starts_with("tls.enabled is false")
         || warning.starts_with("enroll.munge: there is no program ")
-        || warning.starts_with("enroll: with tls.enabled = false")
+        || warning.starts_with("enroll has no effect while tls.enabled is false")
         || warning.starts_with("no [action.NAME] table")
         || warning.starts_with("action.") && warning.contains(": there is no directory ")
 }
@@ -166,7 +166,7 @@ mod tests {
             ("action.prolog: there is no directory /etc/perilog/prolog.d; the action will fail", true),
             ("tls: /etc/perilog/tls/key.pem: others can read it", true),
             ("enroll.munge: there is no program /usr/bin/munge; this node cannot enrol by munge", true),
-            ("enroll.munge: without effect while enroll.controller is not set", false),
+            ("enroll.munge has no effect while enroll.controller is not set", false),
             ("action.prolog: there is no program /usr/bin/x; the action will fail", false),
             ("action.prolog: there is no account bob; its scripts will fail", false),
         ] {

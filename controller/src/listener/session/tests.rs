@@ -75,8 +75,11 @@ async fn who_says_nothing_or_not_all_is_refused_within_the_limit() {
     let preamble = Preamble::ours("test").encode();
     let page = hello();
     assert_eq!(over(vec![]).await, "nothing was said");
-    assert_eq!(over(vec![preamble.clone()]).await, "no Hello, or not all of it, within the limit");
-    assert_eq!(over(vec![preamble, encode_from_agent(&page)]).await, "no Hello, or not all of it, within the limit");
+    assert_eq!(over(vec![preamble.clone()]).await, "it did not send its whole Hello within the limit");
+    assert_eq!(
+        over(vec![preamble, encode_from_agent(&page)]).await,
+        "it did not send its whole Hello within the limit"
+    );
 }
 
 /// Makes a large entry for a Hello: the tombstone of a refused task, with a reason of 1,500 bytes.

@@ -96,7 +96,7 @@ fn a_spot_of_lost_commits_is_refused() {
         assert_eq!(reader.all(Some(&spot.parse().unwrap()), 9).unwrap().is_some(), known, "{spot}");
     }
     for text in ["", "now", "7", "1-a", "1-x:2", "1-a:2:f1", "1-a:2:f 1:1", "1-a:2:f1:1:1"] {
-        assert!(text.parse::<Spot>().unwrap_err().to_string().contains("malformed spot"), "{text}");
+        assert!(text.parse::<Spot>().unwrap_err().to_string().contains("malformed position"), "{text}");
     }
 }
 

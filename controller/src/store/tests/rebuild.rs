@@ -142,7 +142,7 @@ fn a_killed_controllers_store_is_searched_beside_the_next_one() {
     let store = open(dir.path());
     assert_eq!(kept(dir.path()), 0, "the start reads what it needs");
     let error = store.search().expect("a search is due").run().unwrap_err().to_string();
-    assert!(error.contains("controller.db: the store is damaged (") && error.contains("the next start"), "{error}");
+    assert!(error.contains("controller.db: the store is damaged (") && error.contains("Its next start"), "{error}");
     drop(store);
     let mut store = open(dir.path());
     assert!(store.load().unwrap().stamp.is_some(), "a controller enters recovery");

@@ -181,7 +181,7 @@ fn an_unwritten_tombstone_refuses_and_is_retried() {
     let id = task("j", 1, "prolog", 0);
     bed.check(cancel_j(), &["write-tombstone j.1.prolog.0 cancelled"]);
     let full = Input::TombstoneWritten { task: id, result: Err("full".to_owned()) };
-    bed.check(full, &["error: cannot write a tombstone, trying again: full", "wake 250"]);
+    bed.check(full, &["error: cannot write the record of an ended task (tombstone), trying again: full", "wake 250"]);
     bed.check(start_message("j", 1, "prolog", 0), &[]);
     bed.pass(250, &["write-tombstone j.1.prolog.0 cancelled"]);
     bed.check(tombstone_written(id), &["finished j.1.prolog.0 cancelled"]);
@@ -244,9 +244,9 @@ fn a_signal_before_the_claim_waits_for_it() {
 #[test]
 fn a_signal_for_what_does_not_run_is_not_sent() {
     let mut bed = Bed::up();
-    bed.check(signal(9), &["warning: signal 9 is not sent: no script of the task runs"]);
+    bed.check(signal(9), &["warning: signal 9 was not sent: the task runs no script"]);
     bed.ended("j", 1, "prolog", 0, &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
-    bed.check(signal(9), &["warning: signal 9 is not sent: no script of the task runs"]);
+    bed.check(signal(9), &["warning: signal 9 was not sent: the task runs no script"]);
 }
 
 #[test]
@@ -265,8 +265,11 @@ fn the_controller_has_no_power_over_the_hosts_own_tasks() {
         commit: 0,
     };
     bed.checks([
-        (message(cancel), &["warning: the controller cannot cancel prolog of job j*"]),
-        (message(ToAgent::Signal { task: id, signal: 9 }), &["warning: signal 9 is not sent*"]),
+        (
+            message(cancel),
+            &["warning: prolog of job j, attempt 1, rank 0 was not cancelled: the controller cannot cancel a local*"],
+        ),
+        (message(ToAgent::Signal { task: id, signal: 9 }), &["warning: signal 9 was not sent*"]),
         (ack(id), &[]),
         (begin(id), &[]),
         (forget(id), &[]),

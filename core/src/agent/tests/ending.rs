@@ -22,8 +22,8 @@ fn an_end_is_reported_only_after_it_is_on_disk_and_is_never_lost() {
             "error: cannot write the outcome of prolog of job j, attempt 1, rank 0, trying again: No space left on \
              device",
             // Operators see why the task is still open.
-            "moved j.1.prolog.0 running its runner 1/1: it has ended, and its outcome cannot be written: No space left \
-             on device",
+            "moved j.1.prolog.0 running its runner 1/1: the task has ended, but its outcome cannot be written: No \
+             space left on device",
             "wake 250",
         ],
     );
@@ -33,8 +33,8 @@ fn an_end_is_reported_only_after_it_is_on_disk_and_is_never_lost() {
     assert_eq!(bed.machine.status_line(), "connected; 1 ended; 1 in trouble");
     // A new session does not report the end, either: for all other programs the task has not ended.
     bed.reconnect(
-        "hello 2 [j.1.prolog.0 live running its runner 1/1: it has ended, and its outcome cannot be written: \
-         No space left on device]",
+        "hello 2 [j.1.prolog.0 live running its runner 1/1: the task has ended, but its outcome cannot be written: No \
+         space left on device]",
         &["redial 1000"],
     );
     bed.pass(500, write);

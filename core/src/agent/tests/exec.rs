@@ -196,7 +196,7 @@ fn callers_that_come_before_everything_was_found_wait_for_it() {
     for caller in 0..64 {
         bed.check(call(caller, exec("j", 1, "prolog", 0)), &[]);
     }
-    bed.check(call(64, exec("j", 1, "prolog", 0)), &["reply 64 refused: the agent is not ready for this task yet*"]);
+    bed.check(call(64, exec("j", 1, "prolog", 0)), &["reply 64 refused: the agent cannot take this task yet*"]);
     for caller in 1..64 {
         bed.check(Input::Hangup { caller }, &[]);
     }
@@ -225,7 +225,7 @@ fn an_unclaimed_task_begins_after_a_restart_for_its_caller() {
 fn an_unclaimed_task_without_a_caller_is_given_up_on_restart() {
     let mut bed = Bed::cold();
     bed.check(joined(vec![found(&local_intent("j", 1, "prolog", 0), seen_nothing())], vec![]), &["wake 10001"]);
-    let refused = "refused (it is too late to begin: it was not asked for since the agent was restarted)";
+    let refused = "refused (the task did not begin in time: it was not requested again after a restart of the agent)";
     bed.pass(10_001, &[&format!("take-claim local:j.1.prolog.0 {refused}")]);
     bed.check(claim_taken(id(), true), &[&format!("write-outcome local:j.1.prolog.0 {refused}")]);
     bed.check(outcome_written(id()), &["write-tombstone local:j.1.prolog.0 refused*"]);
@@ -238,7 +238,8 @@ fn a_local_cancel_stops_a_task_of_the_hosts_own_and_no_other() {
     bed.live("k", 1, "prolog", 0);
     bed.check(
         stop(9, task("k", 1, "prolog", 0)),
-        &["reply 9 refused: it is the controller's: `perilog cancel k prolog --attempt 1 --ranks 0`, where that is"],
+        &["reply 9 refused: the controller began this task; to cancel it, run on the controller's host: `perilog \
+           cancel k prolog --attempt 1 --ranks 0`"],
     );
     bed.check(stop(9, id()), &["reply 9 refused: there is no such task on this host"]);
     begun(&mut bed);

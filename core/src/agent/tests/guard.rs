@@ -169,7 +169,7 @@ fn a_task_of_an_attempt_that_was_forgotten_does_not_begin() {
     let mut bed = Bed::up();
     ask(&mut bed, "j", 1, "prolog", 0, None);
     let waiting = ask(&mut bed, "j", 1, "epilog", 0, Some("prolog of job j, attempt 1, rank 0"));
-    let refused = "refused (its attempt was closed before it began)";
+    let refused = "refused (the attempt was closed before the task began)";
     bed.check(forget(waiting), &[&format!("take-claim j.1.epilog.0 {refused}")]);
 }
 
@@ -182,7 +182,7 @@ fn a_task_that_waits_past_its_not_after_is_refused_and_claimed() {
     bed.feed(start_message("j", 1, "epilog", 0));
     bed.check(intent_written(id), &["accepted j.1.epilog.0", "moved j.1.epilog.0 waiting for prolog*"]);
     bed.now.boot_ms = 10_000;
-    let refused = "refused (it is too late to begin: it waited for prolog of job j, attempt 1, rank 0)";
+    let refused = "refused (the task did not begin in time: it waited for prolog of job j, attempt 1, rank 0)";
     bed.pass(1, &["inspect j.1.prolog.0", &format!("take-claim j.1.epilog.0 {refused}")]);
     bed.check(claim_taken(id, true), &[&format!("write-outcome j.1.epilog.0 {refused}")]);
     bed.check(outcome_written(id), &[&format!("finished j.1.epilog.0 {refused}")]);

@@ -25,7 +25,8 @@ fn waits(id: TaskId, records: &[StepRecord], deaf: bool) -> Input {
     inspected(id, crate::agent::io::Seen { steps: steps(records), deaf, ..running })
 }
 
-const NOTE: &str = "info: prolog of job j, attempt 1, rank 0 has ended, and waits for processes that it left behind: *";
+const NOTE: &str = "info: the scripts of prolog of job j, attempt 1, rank 0 have ended; the task waits for the \
+                    processes that they left behind: *";
 
 #[test]
 fn what_a_runner_waits_for_is_named_and_gets_kill_from_the_runner() {

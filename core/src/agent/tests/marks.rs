@@ -123,7 +123,7 @@ fn an_epoch_of_an_older_agent_gets_its_cluster() {
 fn nothing_prepares_an_attempt_after_it_was_cleaned_up() {
     let tombstone = tombstone(&intent("j", 1, "epilog", 0), Outcome::Ok);
     let after = Tombstone { after: true, ..tombstone.clone() };
-    let refused = "finished j.1.prolog.0 refused (epilog of job j attempt 1 has cleaned this node up*";
+    let refused = "finished j.1.prolog.0 refused (epilog of job j attempt 1 has already cleaned up this node*";
     #[rustfmt::skip]
     let table = [
         ("the after-action's tombstone", vec![after.clone()], "prolog", false, refused),

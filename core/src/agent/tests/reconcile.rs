@@ -130,7 +130,7 @@ fn an_unclaimed_task_past_its_not_after_is_refused_and_claimed() {
     let intent = intent("j", 1, "prolog", 0);
     let mut bed = Bed::cold();
     bed.now.boot_ms = 10_001;
-    let refused = "refused (it is too late to begin: it was not asked for since the agent was restarted)";
+    let refused = "refused (the task did not begin in time: it was not requested again after a restart of the agent)";
     bed.check(joined(vec![found(&intent, seen_nothing())], vec![]), &[&format!("take-claim j.1.prolog.0 {refused}")]);
     bed.check(claim_taken(intent.start.task, true), &[&format!("write-outcome j.1.prolog.0 {refused}")]);
 }
@@ -219,7 +219,7 @@ fn a_rebuilt_task_of_an_unconfigured_action_is_held() {
     let Effect::WriteIntent { intent: rebuilt, .. } = &effects[1] else { unreachable!() };
     assert_eq!((rebuilt.plan.lingering, rebuilt.local), (Lingering::Hold, true));
     let text = Input::IntentWritten { task: intent.start.task, result: Err("full".to_owned()) };
-    bed.check(text, &["error: cannot write the rebuilt intent of nothing of job j, attempt 1, rank 0: full"]);
+    bed.check(text, &["error: cannot write the rebuilt record (intent) of nothing of job j, attempt 1, rank 0: full"]);
 }
 
 #[test]
@@ -247,7 +247,10 @@ fn a_directory_without_an_intent_is_reported_and_harmless() {
 fn an_intent_whose_unit_is_anothers_is_refused() {
     let (mine, other) = (intent("j", 1, "prolog", 0), intent("j", 2, "prolog", 0));
     let seen = Seen { claim: None, unit_ids: Some(unit_ids(&other)), ..seen_running(&mine, 1) };
-    come_up(vec![found(&mine, seen)], &["take-claim j.1.prolog.0 refused (something else on this host has the name*"]);
+    come_up(
+        vec![found(&mine, seen)],
+        &["take-claim j.1.prolog.0 refused (another unit or directory on this host has the name*"],
+    );
 }
 
 #[test]
@@ -406,7 +409,7 @@ fn a_tombstone_that_a_crash_cut_short_is_finished() {
 #[test]
 fn a_foreign_unit_of_an_ended_tasks_name_is_left_alone() {
     let (intent, other) = (intent("j", 1, "prolog", 0), intent("j", 2, "prolog", 0));
-    let refused = || Outcome::Refused { why: "something else on this host has the name".to_owned() };
+    let refused = || Outcome::Refused { why: "another unit or directory on this host has the name".to_owned() };
     let of_nobody = Seen { unit_ids: None, claim: None, ..seen_running(&intent, 2) };
     let of_another = Seen { unit_ids: Some(unit_ids(&other)), ..of_nobody.clone() };
     for seen in [of_nobody, of_another, Seen { unit_ids: None, claim: Some(claim(1)), ..seen_running(&intent, 2) }] {

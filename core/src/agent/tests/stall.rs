@@ -104,7 +104,7 @@ fn a_runner_that_begins_no_script_is_named_and_overdue_at_the_limit_of_scripts()
     let seen = || Seen { runner: Some("pid 7, state S".to_owned()), ..seen_running(&intent("j", 1, "prolog", 0), 1) };
     bed.check(inspected(id, seen()), &[]);
     bed.pass(5_000, &[&format!("inspect {TASK}"), "wake 10000"]);
-    let why = "its runner (pid 7, state S), which has begun no script; it looks at *";
+    let why = "its runner (pid 7, state S), which has begun no script; before its first script it reads *";
     bed.check(inspected(id, seen()), &[&format!("moved {TASK} waiting for {why}")]);
     bed.pass(15_000, &[&format!("inspect {TASK}"), "wake 25000"]);
     bed.check(
@@ -204,7 +204,10 @@ fn a_kill_of_a_stalled_start_says_that_it_waits() {
     let reported = bed.feed(inspected(id, none));
     let reported: Vec<String> = reported.iter().map(super::effect_text::effect_text).collect();
     assert!(
-        reported.iter().any(|it| it.contains("systemd to begin its unit") && it.contains("so does the signal")),
+        reported
+            .iter()
+            .any(|it| it.contains("systemd to start its unit")
+                && it.contains("the signal that was sent to the task waits")),
         "{reported:?}"
     );
 }

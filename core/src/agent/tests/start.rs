@@ -100,10 +100,10 @@ fn what_the_node_does_not_take_is_refused_with_nothing_written() {
             changed(|s| drop(s.env.insert("FLUX_JOB_ID".to_owned(), "x".repeat(70_000)))),
             &["finished j.1.prolog.0 refused (environment of 70011 bytes*"],
         ),
-        (changed(|s| s.job = job("k")), &["finished j.1.prolog.0 refused (its id is not that of its job*"]),
+        (changed(|s| s.job = job("k")), &["finished j.1.prolog.0 refused (the task's id does not fit its job*"]),
         (
             changed(|s| s.task = local("j", 1, "prolog", 0)),
-            &["finished local:j.1.prolog.0 refused (its id is not that of its job*"],
+            &["finished local:j.1.prolog.0 refused (the task's id does not fit its job*"],
         ),
     ]);
 }
@@ -281,7 +281,8 @@ fn a_name_that_an_orphan_has_is_refused_until_it_is_gone() {
     bed.connect(&["hello 1 []"], &["redial 1000"]);
     bed.check(
         start_message("j", 1, "prolog", 0),
-        &["finished j.1.prolog.0 refused (something else on this host has the name perilog-task-prolog-j-0-*"],
+        &["finished j.1.prolog.0 refused (another unit or directory on this host has the name \
+           perilog-task-prolog-j-0-*"],
     );
     bed.check(joined(vec![], vec![]), &[]);
     bed.check(start_message("j", 1, "prolog", 0), &["write-intent j.1.prolog.0"]);

@@ -64,7 +64,7 @@ fn an_existing_unit_is_adopted_only_by_its_ids_or_claim() {
             bed.check(inspected(id, seen_exited(&intent, 1, 0)), &["write-outcome j.1.prolog.0 ok"]);
             continue;
         }
-        let refused = "refused (something else on this host has the name perilog-task-prolog-j-0-";
+        let refused = "refused (another unit or directory on this host has the name perilog-task-prolog-j-0-";
         bed.check(inspected(id, seen), &[&format!("take-claim j.1.prolog.0 {refused}*")]);
         bed.check(claim_taken(id, true), &[&format!("write-outcome j.1.prolog.0 {refused}*")]);
         // A foreign unit is not unloaded.
@@ -82,7 +82,7 @@ fn a_unit_that_found_no_task_goes_before_the_next_start() {
     bed.unloads = false;
     let id = starting(&mut bed);
     let unloaded = Input::Unloaded { stem: ids::stem(&intent.start.action, &intent.start.job, id), result: Ok(()) };
-    let waiting = "moved j.1.prolog.0 waiting for an earlier unit of its name to go";
+    let waiting = "moved j.1.prolog.0 waiting for systemd to unload an earlier unit of the same name";
     bed.checks([
         (start_reply(id, StartReply::Exists), &["inspect j.1.prolog.0"]),
         (inspected(id, ghost(NO_TASK)), &["unload j.1.prolog.0", waiting, "wake 250"]),
@@ -100,7 +100,7 @@ fn a_unit_that_found_no_task_goes_before_the_next_start() {
     }
     bed.feed(queued(id));
     bed.feed(task_changed(id));
-    let refused = "refused (the runner did not claim the task and ran nothing (exit 66): its unit's journal says why)";
+    let refused = "refused (the runner did not claim the task and ran nothing (exit 66): see the journal of its unit)";
     bed.check(inspected(id, ghost(NO_TASK)), &[&format!("take-claim j.1.prolog.0 {refused}")]);
 }
 
@@ -128,7 +128,8 @@ fn an_unknown_start_is_inspected_and_adopted_if_it_happened() {
 fn an_unanswered_start_is_repeated_without_harm() {
     let mut bed = Bed::up();
     let id = starting(&mut bed);
-    let waiting = "moved j.1.prolog.0 waiting for systemd did not answer its start: timed out";
+    let waiting = "moved j.1.prolog.0 waiting for the next try to start its unit (systemd did not answer the request \
+                   to start its unit: timed out)";
     bed.check(start_reply(id, unknown()), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen_nothing()), &[waiting, "wake 250"]);
     bed.pass(250, &["moved j.1.prolog.0 starting", "start-unit j.1.prolog.0"]);
@@ -157,7 +158,7 @@ fn a_start_that_never_happens_fails_and_is_claimed() {
         bed.feed(inspected(id, seen_nothing()));
         bed.pass(pause, &["moved j.1.prolog.0 starting", "start-unit j.1.prolog.0"]);
     }
-    let failed = "failed (systemd: systemd did not answer its start: timed out)";
+    let failed = "failed (systemd: systemd did not answer the request to start its unit: timed out)";
     bed.check(start_reply(id, unknown()), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen_nothing()), &[&format!("take-claim j.1.prolog.0 {failed}")]);
     bed.check(claim_taken(id, true), &[&format!("write-outcome j.1.prolog.0 {failed}")]);
@@ -209,7 +210,11 @@ fn a_start_that_the_bus_swallowed_is_asked_for_again() {
         (joined(vec![], vec![]), &["inspect j.1.prolog.0"]),
         (
             inspected(id, seen_nothing()),
-            &["moved j.1.prolog.0 waiting for the system bus was lost while its unit was being started", "wake 250"],
+            &[
+                "moved j.1.prolog.0 waiting for the next try to start its unit (the connection to the system bus was \
+               lost while systemd started the task's unit)",
+                "wake 250",
+            ],
         ),
     ]);
     bed.pass(250, &["moved j.1.prolog.0 starting", "start-unit j.1.prolog.0"]);

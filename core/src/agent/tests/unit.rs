@@ -92,13 +92,13 @@ fn a_runner_that_never_claimed_is_never_a_success() {
         (0, "failed (its runner ended with exit 0 and no result)"),
         (
             73,
-            "refused (its runner could not write its claim in /run/perilog and ran nothing (exit 73): is there room \
-             (df /run; df -i /run)?)",
+            "refused (its runner could not write its claim in /run/perilog and ran nothing (exit 73): is /run full (df \
+             /run; df -i /run)?)",
         ),
         (
             203,
             "failed (cannot execute: systemd cannot execute /usr/libexec/perilog/perilog-runner (exit 203): is it \
-             there?)",
+             installed?)",
         ),
     ] {
         let mut bed = Bed::up();
@@ -240,8 +240,8 @@ fn what_a_script_leaves_behind_holds_the_task_and_is_named() {
         (
             lingering(&[8]),
             &[
-                "info: prolog of job j, attempt 1, rank 0 has ended, and waits for processes that it left behind: 8 \
-                 (sleep)",
+                "info: the scripts of prolog of job j, attempt 1, rank 0 have ended; the task waits for the processes \
+                 that they left behind: 8 (sleep)",
                 "watch-empty j.1.prolog.0",
                 "moved j.1.prolog.0 lingering 1",
             ],
@@ -321,8 +321,8 @@ fn what_lingers_is_killed_once_the_bus_is_back() {
         (
             lingering(),
             &[
-                "info: prolog of job j, attempt 1, rank 0 has ended, and waits for processes that it left behind: 7 \
-                 (sleep)",
+                "info: the scripts of prolog of job j, attempt 1, rank 0 have ended; the task waits for the processes \
+                 that they left behind: 7 (sleep)",
                 "watch-empty j.1.prolog.0",
                 "kill-lingering j.1.prolog.0",
             ],

@@ -75,7 +75,7 @@ impl Jobs {
     pub(crate) fn lost(&self, task: TaskId, why: Loss, cx: &Context) -> Ended {
         let outcome = Outcome::Lost { why };
         match self.action(task.action).and_then(|action| action.expected.get(&task.rank)) {
-            Some(expected) => expected.but(outcome, "a boot of the node was expected", cx.now),
+            Some(expected) => expected.but(outcome, "a reboot of the node was announced", cx.now),
             None => Ended::bare(outcome, cx.now.wall_ms),
         }
     }
@@ -103,9 +103,9 @@ impl Jobs {
             return true;
         }
         let ended = if expected.is_late(cx.now) {
-            expected.but(Outcome::Timeout { status: None }, "the boot that it expected came past its limit", cx.now)
+            expected.but(Outcome::Timeout { status: None }, "the announced reboot came past its limit", cx.now)
         } else {
-            expected.but(expected.row.ended.outcome.clone(), "the boot that it expected is its end", cx.now)
+            expected.but(expected.row.ended.outcome.clone(), "the announced reboot ended the task", cx.now)
         };
         // From now on the rank belongs to the announced boot: a later reboot is an ordinary one.
         action.seen_in(task.rank, boot_number);
@@ -177,7 +177,7 @@ impl Machine {
         }
         let expected = action.expected.get_mut(&task.rank)?;
         if report == Report::Cancelled {
-            let note = Some("cancelled while it waited for a boot".to_owned());
+            let note = Some("cancelled while the task waited for the announced reboot".to_owned());
             let outcome = Outcome::Cancelled { status: None };
             return Some(Ended { outcome, note, ..expected.row.ended.clone() });
         }

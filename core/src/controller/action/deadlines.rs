@@ -148,7 +148,7 @@ impl Facts<'_> {
                 _ => String::new(),
             };
             let limit = Span::from_millis(limit);
-            (task, format!(": its scripts ended, processes did not within {limit}{left}"))
+            (task, format!(": its scripts ended, but their processes did not within {limit}{left}"))
         };
         (next, due.into_iter().map(what).collect())
     }
@@ -173,7 +173,7 @@ impl Facts<'_> {
                 (false, true) => Outcome::Timeout { status: None },
                 (false, false) => return None,
             };
-            let note = "the boot that it expected did not come within its limit";
+            let note = "the announced reboot did not come within its limit";
             Some((task, expected.but(outcome, note, now)))
         });
         (next, ends.collect())

@@ -106,7 +106,7 @@ impl Jobs {
             Level::Warning,
             Some(&job),
             Some(host),
-            format!("task {task} had ended for the controller; its own result came late: {outcome}"),
+            format!("the controller had already ended task {task}; the node reported its result late: {outcome}"),
         );
     }
 
@@ -120,7 +120,7 @@ impl Jobs {
         }
         if action.mark_alive_after_loss(task.rank) {
             self.touch(task.action, cx);
-            let what = "still runs, and had been given up as lost".to_owned();
+            let what = "still runs, although it was given up as lost".to_owned();
             cx.changes.push_back(Change::Drain { task, what, is_stuck: true });
         }
     }

@@ -67,10 +67,13 @@ pub(crate) fn check_resources(entry: Option<&JobAttempt>, run: &RunRequest, aske
     let (has, released) = entry.map_or((&none, &none), |entry| (&entry.terms.resources, &entry.released.resources));
     if let Some(name) = asked.resources.iter().find(|name| !has.contains(*name)) {
         let has = Part { resources: has.clone(), ..Part::default() };
-        return Err(Refusal::Conflict(format!("{name} is none of the resources of job {}: {has}", run.job)));
+        return Err(Refusal::Conflict(format!("job {} has no resource {name}: it has {has}", run.job)));
     }
     match asked.resources.iter().find(|name| released.contains(*name)) {
-        Some(name) => Err(Refusal::Conflict(format!("{name} of job {} was released: nothing begins there", run.job))),
+        Some(name) => Err(Refusal::Conflict(format!(
+            "resource {name} of job {} was released: no action can begin there",
+            run.job
+        ))),
         None => Ok(()),
     }
 }
@@ -103,7 +106,7 @@ impl Jobs {
             if (is_new || before.open) && !before.complete {
                 let text = format!(
                     "attempt {older} of job {job} has not been released: {action} of attempt {number} can start once \
-                     attempt {number} has begun (job add, run)"
+                     attempt {number} has begun (perilog job add, or perilog run)"
                 );
                 return Err(Refusal::Unavailable(text));
             }
@@ -119,7 +122,7 @@ impl Jobs {
                     let name = &there.row.name;
                     let text = format!(
                         "{name} of attempt {older} of job {job} has not ended on {at}: {action} of attempt {number} \
-                         can start when it has"
+                         can start when {name} has ended"
                     );
                     return Err(Refusal::Unavailable(text));
                 }
@@ -246,7 +249,7 @@ impl Jobs {
         match which.resources.iter().flatten().find(|name| !has.contains(*name)) {
             Some(name) => {
                 let (job, has) = (&which.job, Part { resources: has.clone(), ..Part::default() });
-                let text = format!("{name} is none of the resources of job {job} attempt {number}: {has}");
+                let text = format!("job {job} attempt {number} has no resource {name}: it has {has}");
                 Err(Refusal::Invalid(text))
             }
             None => Ok(()),
@@ -330,6 +333,6 @@ impl Action {
     }
 
     pub(crate) fn is_over(&self, covers: &Part) -> String {
-        format!("{} of job {} attempt {} is over {covers}", self.row.name, self.row.job, self.row.attempt)
+        format!("{} of job {} attempt {} covers {covers}", self.row.name, self.row.job, self.row.attempt)
     }
 }

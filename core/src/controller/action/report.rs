@@ -38,8 +38,10 @@ impl Jobs {
         };
         let action = self.action(id).ok_or_else(none)?;
         if action.row.external.is_none() {
-            let text =
-                format!("{} of job {} attempt {number} is run by agents, who report it", report.action, report.job);
+            let text = format!(
+                "{} of job {} attempt {number} is run by the agents of its nodes: only they report its end",
+                report.action, report.job
+            );
             return Err(Refusal::Conflict(text));
         }
         let part = meant(report, action, &attempt.layout)?;

@@ -22,7 +22,7 @@ impl Machine {
     pub(crate) fn check_edge(&self, request: &Request) -> Result<(), Refusal> {
         match request {
             Request::JobAdd(add) if add.source.is_none() => {
-                Err(Refusal::Invalid("an edge names the source of the jobs that it adds".to_owned()))
+                Err(Refusal::Invalid("an edge must name the source of the jobs that it adds".to_owned()))
             }
             Request::JobAdd(add) if add.attempt.is_none() => Err(unnamed(&add.job)),
             Request::Run(run) => self.check_sourced(&run.job, run.attempt),
@@ -31,7 +31,7 @@ impl Machine {
             Request::Cancel { which, .. } => self.check_sourced(&which.job, which.attempt),
             Request::Undrain { hosts, notice_id, .. } => {
                 let Some(notice_id) = *notice_id else {
-                    let text = "an edge names the number (notice_id) of the drain that its resource manager shows";
+                    let text = "an edge must name the number (notice_id) of the drain that its resource manager shows";
                     return Err(Refusal::Invalid(text.to_owned()));
                 };
                 let is_coming = |host: &str| {
@@ -64,5 +64,5 @@ impl Machine {
 
 /// Returns the refusal of a request that names no attempt: it could reach another one than the edge means.
 fn unnamed(job: &JobId) -> Refusal {
-    Refusal::Invalid(format!("an edge names the attempt of job {job}"))
+    Refusal::Invalid(format!("an edge must name the attempt of job {job}"))
 }

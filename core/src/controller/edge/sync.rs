@@ -74,7 +74,7 @@ impl Jobs {
                 JobPhase::Running | JobPhase::Ended => self.take_up_begun(&job, number, cx),
             }
             if !defect!(UnlistedRankKept) {
-                self.give_up(&job, number, &gone, "its resource manager does not list this host for it", cx);
+                self.give_up(&job, number, &gone, "its resource manager does not list this host for the job", cx);
             }
             self.release_again(&job, number, &of.ranks, cx);
         }
@@ -130,7 +130,7 @@ impl Jobs {
 
 /// Adds an attempt to those that the reply names as refused, and writes a line to the journal.
 fn refuse(job: JobId, number: Attempt, why: String, reported: &mut Synced, cx: &mut Context) {
-    let note = format!("attempt {number} was listed and refused: {why}");
+    let note = format!("attempt {number}, which the resource manager lists, was refused: {why}");
     cx.note(Level::Error, Some(&job), None, note);
     reported.refused.push((job, number, why));
 }
@@ -143,7 +143,7 @@ impl Machine {
     /// exceeds a bound, or too many sources have lists.
     pub(crate) fn sync(&mut self, page: SyncPage) -> Result<Reply, Refusal> {
         if page.source.name.is_empty() || page.source.instance.is_empty() {
-            return Err(Refusal::Invalid("a list names its source and the instance of it".to_owned()));
+            return Err(Refusal::Invalid("a list must name its source and the instance of the source".to_owned()));
         }
         let mut half = self.lists.turn(&page, self.cx.now)?;
         let SyncPage { source, continues, attempts, unfit, drains, .. } = page;
@@ -179,11 +179,14 @@ impl Machine {
 fn contradicts(attempt: &JobAttempt, listed: &Layout, userid: Option<u32>) -> Option<String> {
     let elsewhere = listed.pairs(listed.ranks()).find(|(rank, host)| attempt.layout.rank(host) != Some(rank.0));
     if let Some((rank, host)) = elsewhere {
-        return Some(format!("rank {rank} is on {host} there, and here the attempt is on {}", attempt.layout.hosts()));
+        return Some(format!(
+            "rank {rank} is on {host} in the resource manager, but the controller has the attempt on {}",
+            attempt.layout.hosts()
+        ));
     }
     match (attempt.userid, userid) {
         (Some(known), Some(reported)) if known != reported => {
-            Some(format!("it is of uid {reported} there, and here of uid {known}"))
+            Some(format!("the job is of uid {reported} in the resource manager, and of uid {known} in the controller"))
         }
         _ => None,
     }

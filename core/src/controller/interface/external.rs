@@ -58,7 +58,7 @@ pub enum ReportKind {
 
 fn lease<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     let lease = Span::deserialize(deserializer)?;
-    lease.as_millis().ok_or_else(|| wrong("a lease without end: expected a duration that ends"))
+    lease.as_millis().ok_or_else(|| wrong("the lease is infinite: expected a finite duration"))
 }
 
 /// Reads the parameters of `ActionStart`.
@@ -107,7 +107,7 @@ pub(super) fn action_report<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
     let Named { job, attempt, action, outcome, targets, resources, check, message } = Named::deserialize(deserializer)?;
     let kind = match outcome {
         Outcome::Ok if check.is_some() || !message.is_empty() => {
-            return Err(wrong("what is ok has neither check nor message"));
+            return Err(wrong("outcome ok takes neither a check nor a message"));
         }
         Outcome::Ok => ReportKind::Ok,
         Outcome::Tolerable => ReportKind::Tolerable { check, message },

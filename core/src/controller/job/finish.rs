@@ -46,7 +46,10 @@ impl Jobs {
         let (hosts, ranks) = (layout.hosts().clone(), layout.ranks().clone());
         let missing = self.in_use(&add.job, number).find(|(_, used)| !add.terms.resources.contains(*used));
         let missing = missing.map(|(action, used)| {
-            format!("job {} attempt {number}: its {action} has {used}, which the job is to have no more", add.job)
+            format!(
+                "job {} attempt {number}: its {action} still uses {used}, which the request no longer names",
+                add.job
+            )
         });
         let attached = match self.attempt_mut(&add.job, number) {
             None => {
@@ -56,7 +59,10 @@ impl Jobs {
                 false
             }
             Some(there) if there.abandoned && differ(there.userid, add.userid) => {
-                let text = format!("job {} attempt {number} is of another user: its number came again?", add.job);
+                let text = format!(
+                    "job {} attempt {number} belongs to another user: did the resource manager use the number again?",
+                    add.job
+                );
                 return Err(Refusal::Conflict(text));
             }
             // A lost epoch had released the ranks that the request does not name.
@@ -64,7 +70,8 @@ impl Jobs {
             Some(there) if there.layout != layout => {
                 let on = |layout: &Layout| format!("{} ({})", Part::of_ranks(layout.ranks().clone()), layout.hosts());
                 let (is, asked) = (on(&there.layout), on(&layout));
-                let text = format!("job {} attempt {number} exists, on {is}; you named {asked}", add.job);
+                let text =
+                    format!("job {} attempt {number} already exists on {is}; the request names {asked}", add.job);
                 return Err(Refusal::Conflict(text));
             }
             Some(there) if there.added && !there.terms.is_same(&add.terms) => {
@@ -72,8 +79,10 @@ impl Jobs {
             }
             Some(there) if there.added => true,
             Some(there) if there.hold != there.whole() => {
-                let text =
-                    format!("job {} attempt {number} has dropped a part already: it can no longer be added", add.job);
+                let text = format!(
+                    "job {} attempt {number} has already dropped some ranks or resources: it can no longer be added",
+                    add.job
+                );
                 return Err(Refusal::Conflict(text));
             }
             Some(_) if let Some(text) = missing => return Err(Refusal::Conflict(text)),
@@ -101,7 +110,7 @@ impl Jobs {
         let was_abandoned = self.is_abandoned(&add.job, number);
         self.take_up(&add.job, number, cx);
         if was_abandoned {
-            let why = format!("the request of uid {uid} does not name this host for it");
+            let why = format!("the request of uid {uid} does not name this host for the job");
             self.give_up(&add.job, number, &gone, &why, cx);
             if self.attempt(&add.job, number).is_some_and(|there| there.source.is_some()) {
                 self.release_again(&add.job, number, &ranks, cx);
@@ -180,7 +189,7 @@ impl Jobs {
         let number = asked.or_else(|| entry.open_attempt()).or_else(|| entry.last_attempt());
         number.and_then(|number| Some((number, entry.attempts.get(&number)?))).ok_or_else(|| {
             let known: Vec<String> = entry.attempts.keys().map(ToString::to_string).collect();
-            Refusal::NoSuchAttempt(format!("no such attempt of job {job}; it has {}", known.join(", ")))
+            Refusal::NoSuchAttempt(format!("no such attempt of job {job}; its attempts are: {}", known.join(", ")))
         })
     }
 
@@ -201,7 +210,9 @@ fn layout_of(add: &JobAdd) -> Result<Layout, Refusal> {
     match (&add.terms.r, &add.nodes) {
         (Some(r), None) => Layout::new(r.ranks().clone(), r.hosts().clone()).map_err(Refusal::Invalid),
         (None, Some(nodes)) => Layout::counted(nodes.clone()).map_err(Refusal::Invalid),
-        (Some(_), Some(_)) => Err(Refusal::Invalid("R names the hosts of the job: name none beside it".to_owned())),
+        (Some(_), Some(_)) => {
+            Err(Refusal::Invalid("R already names the hosts of the job: give R or hosts, not both".to_owned()))
+        }
         (None, None) => Err(Refusal::Invalid("a job needs R, or the names of its hosts".to_owned())),
     }
 }
@@ -213,7 +224,7 @@ fn differ(known: Option<u32>, reported: Option<u32>) -> bool {
 fn check(terms: &Terms, layout: &Layout) -> Result<(), Refusal> {
     let ranks = layout.ranks().len();
     if ranks == 0 {
-        return Err(Refusal::Invalid("a job has at least one rank".to_owned()));
+        return Err(Refusal::Invalid("a job must have at least one rank".to_owned()));
     }
     terms.check(ranks).map_err(Refusal::Invalid)
 }

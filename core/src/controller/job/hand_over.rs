@@ -51,7 +51,7 @@ impl Jobs {
         // wait for them.
         if defect!(BeginsWhereDropped) {
         } else if !last {
-            self.withdraw(job, number, &part.ranks, "the job dropped its hold on them", cx);
+            self.withdraw(job, number, &part.ranks, "the job dropped its hold on the rank", cx);
         }
         for name in cx.settings.after.clone() {
             self.follow(job, number, &name, &part.ranks, last, cx);
@@ -92,11 +92,11 @@ impl Jobs {
                 self.grow(id, &new, cx);
             } else if (action.row.verdict.is_some() || is_external) && !new.is_empty() {
                 let why = if is_external { "is carried out by a service" } else { "had ended before" };
-                let text = format!("{name} {why}, and the job dropped ranks {new}: {name} does not follow there");
+                let text = format!("{name} {why}, so it does not run on ranks {new}, which the job dropped");
                 cx.note(Level::Warning, Some(job), None, text);
                 let begun = self.begun(job, number);
                 for rank in begun.intersection(&new).iter().map(Rank) {
-                    let what = format!("{why}, and does not clean up there");
+                    let what = format!("{why}, so it does not clean up this node");
                     let task = TaskId { action: id, rank };
                     cx.changes.push_back(Change::Drain { task, what, is_stuck: false });
                 }

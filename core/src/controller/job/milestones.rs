@@ -165,7 +165,9 @@ impl Jobs {
 
 fn not_an_event(name: &MilestoneName) -> Result<(), Refusal> {
     if EVENTS.contains(&name.as_str()) {
-        return Err(Refusal::Invalid(format!("{name} is an event of every job: call the milestone otherwise")));
+        return Err(Refusal::Invalid(format!(
+            "{name} is the name of an event that every job has: give the milestone another name"
+        )));
     }
     Ok(())
 }

@@ -60,8 +60,8 @@ impl Jobs {
         let RunRequest { job, action, .. } = run;
         let (covered, next) = (Part::of_ranks(covered), attempt.next());
         Err(Refusal::Conflict(format!(
-            "{name} of job {job} attempt {attempt} covers {covered}, and nothing would follow {action} there: begin \
-             another attempt (--attempt {next})"
+            "{name} of job {job} attempt {attempt} covers {covered}, and no action would clean up after {action} \
+             there: begin another attempt (--attempt {next})"
         )))
     }
 
@@ -92,8 +92,8 @@ impl Jobs {
             }
             let left = Part::of_ranks(left);
             let text = format!(
-                "job {job} attempt {attempt} holds {left} too, and {action} would not follow there: drop ranks with \
-                 `perilog job finish {job} --ranks ...`, and it runs there"
+                "job {job} attempt {attempt} also holds {left}, where {action} would not run later. To run {action} on \
+                 some of the ranks, drop these ranks: `perilog job finish {job} --ranks ...`"
             );
             return Err(Refusal::Conflict(text));
         }
@@ -113,7 +113,7 @@ impl Jobs {
         } else {
             String::new()
         };
-        let text = format!("job {job} attempt {attempt} no longer holds {gone}: {action} does not begin there{next}");
+        let text = format!("job {job} attempt {attempt} no longer holds {gone}: {action} cannot begin there{next}");
         Err(Refusal::Conflict(text))
     }
 
@@ -145,7 +145,7 @@ impl Jobs {
             // `run` takes the nodes of the attempt before.
             (None, Some(_)) if !all_bare => {
                 return Err(Refusal::NoSuchAttempt(format!(
-                    "no attempt {attempt} of job {}: add it (job add), or name its nodes (--nodes)",
+                    "no attempt {attempt} of job {}: add it (perilog job add), or name its nodes (--nodes)",
                     run.job
                 )));
             }
@@ -202,11 +202,11 @@ impl Machine {
     pub(crate) fn action_start(&mut self, start: ActionStart) -> Result<Reply, Refusal> {
         let ActionStart { run, resources, lease_ms } = start;
         if lease_ms == 0 {
-            return Err(Refusal::Invalid("a lease of nothing: expected a duration above zero".to_owned()));
+            return Err(Refusal::Invalid("the lease is 0: expected a duration above zero".to_owned()));
         }
         if self.cx.settings.after.contains(&run.action) {
             let text = format!(
-                "{} follows jobs by itself, on their nodes: an external action needs a name of its own",
+                "{} is an after-action, which the nodes of each job run: an external action needs another name",
                 run.action
             );
             return Err(Refusal::Conflict(text));
@@ -264,7 +264,7 @@ impl Jobs {
     ) -> Result<(), Refusal> {
         let is_external = self.action(id).is_some_and(|action| action.row.external.is_some());
         if external.is_some() != is_external {
-            let who = if external.is_some() { "agents" } else { "a service outside (external)" };
+            let who = if external.is_some() { "agents" } else { "a service outside of perilog (an external action)" };
             let text = format!("{} of job {} attempt {attempt} is run by {who}", run.action, run.job);
             return Err(Refusal::Conflict(text));
         }
@@ -296,8 +296,9 @@ impl Jobs {
         let job = &run.job;
         let Some(entry) = self.attempt(job, attempt) else {
             let before = self.get(job).and_then(|job| job.before_the_next());
-            let opened = JobAttempt::requeue(layout, run.userid, before, cx.now.wall_ms)
-                .map_err(|text| Refusal::Invalid(format!("{text}: add attempt {attempt} of {job} anew (job add)")))?;
+            let opened = JobAttempt::requeue(layout, run.userid, before, cx.now.wall_ms).map_err(|text| {
+                Refusal::Invalid(format!("{text}: add attempt {attempt} of job {job} again (perilog job add)"))
+            })?;
             self.open_attempt(job, attempt, JobAttempt { recovered, ..opened }, cx);
             return Ok(());
         };
@@ -309,7 +310,7 @@ impl Jobs {
         if defect!(RunAfterRelease) {
         } else if !gone.is_empty() {
             let what = format!("job {job} attempt {attempt} has released {}", Part::of_ranks(gone));
-            return Err(Refusal::Conflict(format!("{what}: nothing begins there")));
+            return Err(Refusal::Conflict(format!("{what}: no action can begin there")));
         }
         self.take_up(job, attempt, cx);
         Ok(())
@@ -323,7 +324,10 @@ impl Jobs {
         let row = &action.row;
         let conflict = |asked: &dyn std::fmt::Display| {
             let (what, held) = (format!("{} of job {}", row.name, row.job), Part::of_ranks(row.ranks.clone()));
-            Refusal::Conflict(format!("{what} attempt {} exists over {held}; asked for {asked}", row.attempt))
+            Refusal::Conflict(format!(
+                "{what} attempt {} exists and covers {held}; the request names {asked}",
+                row.attempt
+            ))
         };
         if let Some(targets) = &run.targets {
             let ranks = layout.choose(targets).map_err(Refusal::Conflict)?;
@@ -369,7 +373,7 @@ impl Facts<'_> {
             self.nodes.check_spelling(layout.hosts())?;
         }
         if run.known && entry.is_none() {
-            let others = "nothing was begun; to begin on hosts that are yet to come:";
+            let others = "nothing was begun; to begin on hosts before their first connection, add";
             self.nodes.check_known(&layout.hosts_of(layout.ranks()), &self.drains, others)?;
         }
         if external.is_none() {

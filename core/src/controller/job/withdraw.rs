@@ -41,7 +41,7 @@ impl Jobs {
         let late = self.of(attempt).filter(setup).filter(|other| other.rank_state(task.rank) == RankState::Waiting);
         let late: Vec<TaskId> = late.map(|other| other.task(task.rank)).collect();
         for task in late {
-            self.withdraw_task(task, "its rank was cleaned up before it could begin", cx);
+            self.withdraw_task(task, "the rank was cleaned up before the task could begin", cx);
         }
     }
 

@@ -48,7 +48,7 @@ impl Facts<'_> {
                 format!("no node of {hosts} configures an action {name}; configured: {}", known.join(", "))
             }
         };
-        let todo = format!("an action is a table of the node's agent.toml: [action.{name}]");
+        let todo = format!("to configure it, add a table [action.{name}] to agent.toml of the node");
         Err(Refusal::Invalid(format!("{text} ({todo})")))
     }
 }

@@ -76,21 +76,21 @@ impl Nodes {
     /// of the host has been probed. `note`: a text for operators, shown once the session is open.
     pub(crate) fn greeted(&mut self, id: SessionId, hello: Box<Hello>, note: Option<String>, cx: &mut Context) {
         if hello.link > MAX_LINK {
-            let why = format!("its session has the number {}, which no agent gives", hello.link);
+            let why = format!("its session number {} is higher than that of any agent", hello.link);
             return self.turn_away(id, &hello.host, &why, cx);
         }
         let peer = self.sessions.get(&id).map(|session| session.peer.clone()).unwrap_or_default();
         let from = address(&peer);
         let late = self.get(&hello.host).filter(|node| node.may_be_late(from, cx.now));
         if late.is_some_and(|node| node.is_over(&hello, cx.now)) {
-            return self.turn_away(id, &hello.host, "of a boot of its node that is over", cx);
+            return self.turn_away(id, &hello.host, "the session is of an earlier boot of its node", cx);
         }
         let is_answered = late.is_some_and(|node| node.is_newer_than(&hello));
         let older = self.get(&hello.host).and_then(|node| node.session).filter(|older| *older != id);
         let Some(older) = older else {
             // The Hello of an agent that has died since may arrive after its successor's session has ended.
             if is_answered {
-                let why = "an older session of this agent than the last one that stood";
+                let why = "the session is older than the last open session of this agent";
                 return self.turn_away(id, &hello.host, why, cx);
             }
             return cx.changes.push_back(Change::Greeted(id, hello, note));
@@ -105,7 +105,7 @@ impl Nodes {
         };
         match same_agent {
             Some((link, _)) if link >= hello.link => {
-                self.turn_away(id, &hello.host, "an older session of this agent than the open one", cx)
+                self.turn_away(id, &hello.host, "the session is older than the open session of this agent", cx)
             }
             Some((_, of)) => {
                 let text = format!("its session from {of} was replaced by a newer one from the same address, {peer}");
@@ -148,8 +148,8 @@ impl Nodes {
             let (host, peer) = (hello.host.clone(), peer.clone());
             let holder = self.sessions.get(&older).map(|s| s.peer.clone()).unwrap_or_default();
             let note = format!(
-                "two machines claim {host}: {holder} keeps it, {peer} (machine {}, boot {}) was refused; is a \
-                 certificate cloned?",
+                "two machines claim {host}: {holder} keeps the name, and {peer} (machine {}, boot {}) was refused; was \
+                 a certificate copied to a second machine?",
                 hello.machine, hello.boot
             );
             self.turn_away(id, &host, &note, cx);
@@ -171,7 +171,7 @@ impl Nodes {
         for (id, older) in due {
             let peer = |id: SessionId| self.sessions.get(&id).map(|session| session.peer.clone()).unwrap_or_default();
             let text =
-                format!("its session from {} did not answer, and one from {} replaced it", peer(older), peer(id));
+                format!("its session from {} did not answer, and a new one from {} replaced it", peer(older), peer(id));
             let moved = address(&peer(older)) != address(&peer(id));
             self.end_session(older, "did not answer a probe while another session of its host was waiting", cx);
             if let Some(Session { stage: Stage::Probing { hello, .. }, .. }) = self.sessions.get(&id) {

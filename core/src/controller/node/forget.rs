@@ -25,7 +25,7 @@ impl Machine {
             let host = self.nodes.get(name).map(|node| node.row.host.clone());
             let host = host.ok_or_else(|| self.nodes.never_seen(name))?;
             if let Some(why) = self.facts().in_use(&host) {
-                return Err(Refusal::Conflict(format!("{host} {why}; no node is forgotten")));
+                return Err(Refusal::Conflict(format!("{host} {why}; no node was forgotten")));
             }
             dismantled.push(host);
         }
@@ -33,7 +33,10 @@ impl Machine {
             let age_ms =
                 self.nodes.unlearn(host).map_or(0, |node| self.cx.now.wall_ms.saturating_sub(node.row.seen_ms));
             self.cx.records.push(Record::NodeForgotten { host: host.clone() });
-            let text = format!("uid {uid} had the controller forget this node; it connected {} ago", age(age_ms));
+            let text = format!(
+                "uid {uid} removed this node from the controller (perilog node forget); it last connected {} ago",
+                age(age_ms)
+            );
             self.cx.note(Level::Info, None, Some(host), text);
         }
         Ok(Reply::Reached { tasks: dismantled.len() as u64 })
@@ -62,8 +65,8 @@ impl Machine {
             if let Some(passing) = self.drains.get(host).and_then(|drain| drain.passing.clone()) {
                 self.drains.lift_passing(host, &passing, &mut self.cx);
             }
-            let text =
-                format!("uid {uid} had the controller forget its reports: {tasks} tasks that the store does not know");
+            let dropped = if tasks == 1 { "1 task".to_owned() } else { format!("{tasks} tasks") };
+            let text = format!("uid {uid} dropped the reports of this node: {dropped} that the store does not know");
             self.cx.note(Level::Warning, None, Some(host), text);
             all += tasks;
         }
@@ -82,7 +85,7 @@ impl Nodes {
         (node.link, node.note) = (None, None);
         node.over.clear();
         if let Some(session) = node.session {
-            self.end_session(session, "an operator had the controller forget its reports", cx);
+            self.end_session(session, "an operator dropped the reports of this node", cx);
         }
         self.unknown_hosts.remove(host);
         self.uncleaned_hosts.remove(host);
@@ -105,12 +108,14 @@ impl Facts<'_> {
         }
         if self.nodes.unknown_hosts.contains(host) {
             return Some(format!(
-                "reported tasks that the store does not know: perilog ps --abandoned; to drop them: perilog node \
+                "reported tasks that the store does not know (see perilog ps --abandoned); to drop them: perilog node \
                  forget {host} --reports"
             ));
         }
         if self.recovery.is_settling() {
-            return Some("may still come: the controller has just started; ask again in a minute".to_owned());
+            return Some(
+                "may still connect, because the controller has just started: ask again in a minute".to_owned(),
+            );
         }
         let unreleased = |attempt: &JobAttempt| {
             let mut left = attempt.whole();
@@ -119,9 +124,9 @@ impl Facts<'_> {
         };
         let mut open = self.jobs.table.live_attempts().filter(|(.., attempt)| !attempt.complete);
         if let Some((job, ..)) = open.find(|(.., attempt)| unreleased(attempt)) {
-            return Some(format!("is held by job {job}: perilog why {host}"));
+            return Some(format!("is held by job {job} (see perilog why {host})"));
         }
         // Only open tasks on released ranks are left to look for.
-        (!node.tasks.is_empty()).then(|| format!("has tasks that have not ended: perilog why {host}"))
+        (!node.tasks.is_empty()).then(|| format!("has tasks that have not ended (see perilog why {host})"))
     }
 }

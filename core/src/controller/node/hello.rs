@@ -39,7 +39,8 @@ impl Nodes {
             return;
         }
         if let Some(known) = self.other_spelling(page.host.as_str()) {
-            let why = format!("this node is {known}, not {}: host = \"{known}\" in its agent.toml", page.host);
+            let why =
+                format!("this node is known as {known}, not {}: set host = \"{known}\" in its agent.toml", page.host);
             self.turn_away(id, &page.host, &why, cx);
             return;
         }

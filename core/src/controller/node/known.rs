@@ -64,7 +64,9 @@ impl Nodes {
     pub(crate) fn check_spelling(&self, hosts: &HostList) -> Result<(), Refusal> {
         let other = hosts.iter().find_map(|host| Some((host, self.other_spelling(host)?)));
         match other {
-            Some((host, known)) => Err(Refusal::Invalid(format!("host {host}: the node is {known}, not {host}"))),
+            Some((host, known)) => {
+                Err(Refusal::Invalid(format!("host {host} is known here as {known}: use that spelling")))
+            }
             None => Ok(()),
         }
     }

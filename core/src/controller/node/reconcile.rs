@@ -126,7 +126,8 @@ impl Machine {
         match state {
             HeldState::Tombstone { outcome, reboot, .. } => {
                 let mut ended = Ended::of_tombstone(outcome.clone(), *reboot, self.cx.now.wall_ms);
-                ended.note = Some("from the node's tombstone; details were acknowledged before".to_owned());
+                ended.note =
+                    Some("the node has kept only the outcome: its details were acknowledged earlier".to_owned());
                 if open {
                     self.end_reported(task, ended);
                 } else if outcome.is_of_scripts() {

@@ -59,13 +59,13 @@ impl Machine {
                     self.highest_seen = Some((host.clone(), seen));
                 }
                 let cure = if !is_reachable {
-                    "no take-over reaches that yet: on that host, rm /run/perilog/epoch.json; systemctl restart \
-                     perilog-agent"
+                    "no take-over can reach that epoch yet; on that host: rm /run/perilog/epoch.json; systemctl \
+                     restart perilog-agent"
                 } else {
-                    "if no other controller runs, `perilog controller recover --take-over`"
+                    "if no other controller runs, take over with `perilog controller recover --take-over`"
                 };
                 let text = format!(
-                    "the agent accepted a controller of epoch {}, ours is {}: {cure}",
+                    "the agent has accepted a controller of epoch {}, and this controller has epoch {}: {cure}",
                     seen.number, self.epoch.number
                 );
                 if let Some(node) = self.nodes.get_mut(&host) {
@@ -105,7 +105,7 @@ impl Machine {
                 self.cx.effects.push(Effect::Answer { question, host, text, last, lost: false });
             }
             (Some(host), FromAgent::Unsupported { message }) => {
-                let text = format!("the agent does not know message {message}: an older version?");
+                let text = format!("the agent does not know message {message}: is it an older version?");
                 self.cx.note_of_node(Level::Warning, &host, text);
             }
         }

@@ -38,7 +38,7 @@ impl Drains {
         }
         let reason = output::beginning(reason.trim(), MAX_REASON);
         if !force {
-            nodes.check_known(hosts, self, "nothing was drained; to drain such hosts too:")?;
+            nodes.check_known(hosts, self, "nothing was drained; to drain hosts before their first connection, add")?;
         }
         Ok(DrainOrder::new(by, Act::Drain { reason }, hosts, names(hosts)?, now))
     }
@@ -67,12 +67,12 @@ impl Drains {
                 None => {
                     let meant = nodes.did_you_mean(host.as_str());
                     let text =
-                        format!("no host {host} is drained, and no node has that name; nothing was lifted{meant}");
+                        format!("no host {host} is drained, and no node has that name; nothing was undrained{meant}");
                     return Err(Refusal::NoSuchNode(text));
                 }
                 Some(drain) if drain.lifted && !forget => {}
                 Some(drain) if notice_id.is_some_and(|notice_id| notice_id != drain.notice_id) => {
-                    let text = format!("{host} was drained again, and nothing was lifted: {}", drain.newest().reason);
+                    let text = format!("nothing was undrained: {host} was drained again ({})", drain.newest().reason);
                     return Err(Refusal::Conflict(text));
                 }
                 Some(drain) => self.check_seen(drain, forget, now)?,
@@ -139,7 +139,7 @@ impl Drains {
         if !lifts.is_empty() {
             let list = HostList::sorted(lifts.iter().map(|host| host.as_str()));
             let without = if forget { ", without the drain hook" } else { "" };
-            cx.note(Level::Warning, None, None, format!("uid {} lifted the drain of {list}{without}", order.uid));
+            cx.note(Level::Warning, None, None, format!("uid {} undrained {list}{without}", order.uid));
         }
         order.done += lifts.len() as u64;
     }
@@ -159,15 +159,15 @@ impl Drains {
         let (host, reason) = (&drain.host, &newest.reason);
         if self.hook && !drain.confirmed {
             return Err(Refusal::Conflict(format!(
-                "the drain hook is still draining {host}, and nothing was lifted: {reason}; ask again once perilog \
-                 drain shows it as drained, or drop it without the hook: --forget"
+                "nothing was undrained: the drain hook is still draining {host} ({reason}). Repeat when `perilog \
+                 drain` shows {host} as drained, or skip the hook: perilog undrain {host} --forget"
             )));
         }
         let is_young = drain.again.is_some() && now.wall_ms.abs_diff(newest.at_ms) < UNSEEN_MS;
         if !self.hook && is_young {
             return Err(Refusal::Conflict(format!(
-                "{host} was drained again within the last second, and nothing was lifted: {reason}; to lift that too, \
-                 ask again"
+                "nothing was undrained: {host} was drained again within the last second ({reason}). To undrain it all \
+                 the same, repeat the command"
             )));
         }
         Ok(())

@@ -87,7 +87,7 @@ impl Machine {
         let (tasks, resources) = (self.jobs.tasks(which, true)?, self.jobs.open_resources(which));
         if tasks.is_empty() && resources.is_empty() {
             return Err(Refusal::Conflict(format!(
-                "nothing of job {} that was named is open: it has ended, for good",
+                "the named tasks and resources of job {} have all ended: nothing is left to resolve",
                 which.job
             )));
         }
@@ -131,7 +131,7 @@ impl Machine {
         if state == RankState::Waiting {
             return false;
         }
-        let what = format!(": resolved by an operator while it may be alive: {}", reason.trim());
+        let what = format!(": an operator resolved it while it may still run: {}", reason.trim());
         self.drain_task(task, &*what, Fault::Other);
         let host = self.jobs.host_of(task);
         let node = host.as_ref().and_then(|host| self.nodes.get(host));

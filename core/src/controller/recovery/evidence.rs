@@ -45,7 +45,8 @@ impl Machine {
                 format!("the store is a copy that was made at {}", utc::second(at_ms))
             }
             (None, Some(anchor)) => format!(
-                "the store is older than its directory: its last commit is {}, and commit {} of epoch {} was made here",
+                "the store is older than the last run here: its last commit is {}, but a controller made commit {} of \
+                 epoch {} here",
                 self.history.last, anchor.number, anchor.epoch.number
             ),
             (None, None) => return,
@@ -61,7 +62,7 @@ impl Machine {
         }
         let Some(mark) = hello.newest else { return true };
         if mark.cluster != self.cx.settings.cluster {
-            let text = "has accepted the controller of another cluster before";
+            let text = "this node has accepted a controller of another cluster before";
             self.cx.note_of_node(Level::Warning, &hello.host, text);
             return true;
         }
@@ -78,15 +79,15 @@ impl Machine {
         let enough = if defect!(LoneMarkBelieved) { true } else { enough };
         if is_rival || !enough {
             let what = format!(
-                "it has accepted commit {} of epoch {}, which this store never made",
+                "this node has accepted commit {} of epoch {}, which this store never made",
                 commit.number, commit.epoch.number
             );
             let why = if is_rival {
-                format!("{what}: if no other controller runs, perilog controller recover --take-over")
+                format!("{what}; if no other controller runs, take over with perilog controller recover --take-over")
             } else {
                 format!(
-                    "{what}, and no other node says so: if the store was restored, and no other controller runs, \
-                     perilog controller recover --take-over"
+                    "{what}, and no other node reports that; if the store was restored and no other controller runs, take \
+                     over with perilog controller recover --take-over"
                 )
             };
             self.nodes.turn_away(id, &hello.host, &why, &mut self.cx);
@@ -121,7 +122,7 @@ impl Machine {
         self.cx.records.push(Record::Epoch(self.epoch));
         let sessions: BTreeSet<SessionId> = self.nodes.sessions.keys().copied().collect();
         for id in sessions {
-            self.nodes.end_session(id, "this controller takes over: a new epoch", &mut self.cx);
+            self.nodes.end_session(id, "the controller began a new epoch; the agents reconnect", &mut self.cx);
         }
     }
 }

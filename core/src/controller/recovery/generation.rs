@@ -29,7 +29,7 @@ use super::gate::shut_ms;
 /// Minimum length (ms) of the grace. The edges and the waiting clients connect again within seconds.
 const GRACE_MS: u64 = 60_000;
 /// Reason for which a setup task never begins: its attempt was taken up, and the job had begun or ended already.
-pub(super) const BEGUN_BEFORE: &str = "the store was restored, and the job had begun before";
+pub(super) const BEGUN_BEFORE: &str = "the store was restored, and the job had already begun";
 
 impl Jobs {
     /// Abandons every attempt that has pending work. `why`: the evidence, as a text for people.
@@ -110,8 +110,8 @@ impl Machine {
     /// for people.
     pub(crate) fn begin_generation(&mut self, why: String) {
         let text = format!(
-            "a new generation: {why}; pending work of this store is dropped until it is asked for again: perilog ps \
-             --abandoned"
+            "a new generation begins, because {why}; the open attempts of this store are on hold until they are asked \
+             for again (see perilog ps --abandoned)"
         );
         self.cx.note(Level::Error, None, None, text);
         let row = RecoveryRow { since_ms: self.cx.now.wall_ms, why, epoch: self.epoch.number, ended_ms: None };
@@ -142,9 +142,12 @@ impl Machine {
         self.judge_hosts(None);
         let left = self.jobs.table.live_attempts().filter(|(_, _, attempt)| attempt.abandoned).count();
         let text = match left {
-            0 => "the grace of the new generation is over: no attempt is abandoned".to_owned(),
-            1 => "the grace of the new generation is over: 1 attempt is abandoned: perilog ps --abandoned".to_owned(),
-            n => format!("the grace of the new generation is over: {n} attempts are abandoned: perilog ps --abandoned"),
+            0 => "the grace of the new generation is over; no attempt is abandoned".to_owned(),
+            1 => "the grace of the new generation is over; 1 attempt is abandoned (see perilog ps --abandoned)"
+                .to_owned(),
+            n => format!(
+                "the grace of the new generation is over; {n} attempts are abandoned (see perilog ps --abandoned)"
+            ),
         };
         self.cx.note(Level::Info, None, None, text);
     }

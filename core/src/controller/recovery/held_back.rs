@@ -25,20 +25,22 @@ pub(crate) enum HeldBack {
 impl fmt::Display for HeldBack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Starting => f.write_str("the controller has started, and waits for its nodes first"),
+            Self::Starting => f.write_str("the controller has just started, and first waits for its nodes"),
             Self::Abandoned(job, attempt) => write!(
                 f,
                 "the store was restored, and job {job} needs confirmation: its resource manager or a hook must ask for \
-                 it; if it is over: perilog job finish {job} --attempt {attempt}"
+                 it again; if the job is over: perilog job finish {job} --attempt {attempt}"
             ),
             Self::Unknown(action, job) => {
-                write!(f, "{action} of job {job} runs or ran there, and this store does not know it")
+                write!(f, "{action} of job {job}, which this store does not know, runs or ran there")
             }
-            Self::Uncleaned(host, job) => write!(f, "{host} is being drained: the clean-up of {job} may not have run"),
+            Self::Uncleaned(host, job) => {
+                write!(f, "{host} is being drained: the clean-up of job {job} may not have run")
+            }
             Self::Unlisted(host, job) => write!(
                 f,
-                "the resource manager no longer lists {job}: {host} is drained, and then cleaned up when its edge has \
-                 listed all its jobs"
+                "the resource manager no longer lists job {job}: {host} is drained first, and cleaned up when the edge \
+                 has listed all jobs"
             ),
         }
     }

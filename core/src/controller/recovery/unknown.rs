@@ -96,7 +96,7 @@ impl Nodes {
         let (job, attempt, action) = (unknown.job.clone(), unknown.attempt, unknown.action.clone());
         match (&unknown.state, session) {
             (HeldState::Unclaimed, Some(session)) => {
-                let why = "an operator gave it up after the store was restored".to_owned();
+                let why = "an operator gave up the task after the store was restored".to_owned();
                 let message = ToAgent::Cancel { task, job, attempt, action, why, commit: 0 };
                 cx.effects.push(Effect::Send { session, message });
             }
@@ -202,7 +202,7 @@ impl Drains {
         }
         let more = if left.len() > NAMED { format!(", and {} more", left.len() - NAMED) } else { String::new() };
         let names = left.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-        let reason = format!("tasks are there that the controller's store does not know: {names}{more}");
+        let reason = format!("the node has tasks that the controller's store does not know: {names}{more}");
         self.drain_passing(&node.row.host, reason, Passing::Unknown, cx);
     }
 }

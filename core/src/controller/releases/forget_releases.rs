@@ -41,10 +41,9 @@ impl Jobs {
         for sequence in &pending {
             cx.finish_notice(*sequence);
         }
-        let text = format!(
-            "uid {uid} dropped {} of its releases, of which the release hook was not notified: {reason}",
-            pending.len()
-        );
+        let dropped = if pending.len() == 1 { "1 release".to_owned() } else { format!("{} releases", pending.len()) };
+        let text =
+            format!("uid {uid} dropped {dropped} of this job that the release hook had not carried out: {reason}");
         cx.note(Level::Warning, Some(job), None, text);
         let context = json!({"sequences": pending, "why": reason, "by": uid});
         self.event(job, "release-forgotten", context, cx);

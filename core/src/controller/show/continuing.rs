@@ -61,5 +61,5 @@ impl Facts<'_> {
 
 fn why(action: &Action, rank: Rank) -> String {
     let ended = action.ended.get(&rank).map(|row| row.ended.outcome.to_string()).unwrap_or_default();
-    format!("it goes on, and its task is over: {ended}")
+    format!("it still runs, although its task has ended: {ended}")
 }

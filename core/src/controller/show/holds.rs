@@ -68,17 +68,17 @@ impl Facts<'_> {
             .collect();
         let still = open.ranks.first().map(|rank| self.state_of_rank(action, Rank(rank)));
         let still = still.map(|(state, why, _)| format!(" ({state}: {why})")).unwrap_or_default();
-        format!("done here{nothing}; released together with {}{still}, by {policy}", others.join(","))
+        format!("done here{nothing}; released together with {}{still}, as set by {policy}", others.join(","))
     }
 
     fn held_by_job(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, all: bool) -> Option<String> {
         let finish = format!("perilog job finish {job}{}", self.jobs.attempt_option(job, number));
         match () {
             () if attempt.hold.is_empty() => None,
-            () if attempt.hold.ranks.is_empty() => Some(format!("the job no longer has ranks: {finish}")),
+            () if attempt.hold.ranks.is_empty() => Some(format!("the job keeps its resources until: {finish}")),
             () if !all => None,
-            () if attempt.added => Some(format!("the job goes on until: {finish}")),
-            () => Some(format!("a job that perilog run has made; to release it: {finish}")),
+            () if attempt.added => Some(format!("the job keeps its ranks until: {finish}")),
+            () => Some(format!("perilog run made this job; to release it: {finish}")),
         }
     }
 }

@@ -86,18 +86,20 @@ impl Facts<'_> {
                 let hook = failed.map(|(_, why)| format!(", and the drain hook failed: {why}")).unwrap_or_default();
                 let reason = resolution.map(|resolution| resolution.reason.as_str()).unwrap_or_default();
                 let what = match resolution.is_some_and(|resolution| resolution.overdue) {
-                    true => "given up",
-                    false => "resolved by an operator",
+                    true => "will be given up",
+                    false => "will be resolved as an operator asked",
                 };
                 let why = format!("{what} ({reason}) once the drain of its node is in force{hook}");
                 ("resolving", why, asked_ms)
             }
             _ if action.row.external.is_some() => ("external", self.lease_text(action), asked_ms),
-            RankState::Accepted if expected.is_some_and(|e| e.is_over) && online => {
-                ("rebooting", "its scripts ended; the node is to boot, as one of them said".to_owned(), asked_ms)
-            }
+            RankState::Accepted if expected.is_some_and(|e| e.is_over) && online => (
+                "rebooting",
+                "its scripts have ended; the task waits for the reboot that one of them announced".to_owned(),
+                asked_ms,
+            ),
             RankState::Accepted if expected.is_some() && !online => {
-                ("rebooting", "the node is away to boot, as its script said".to_owned(), asked_ms)
+                ("rebooting", "the node is not connected; a script has announced a reboot".to_owned(), asked_ms)
             }
             RankState::Waiting | RankState::Sent | RankState::Accepted
                 if (action.rank_state(rank) != RankState::Accepted
@@ -119,18 +121,14 @@ impl Facts<'_> {
             RankState::Waiting if online => ("waiting", "about to be sent".to_owned(), asked_ms),
             RankState::Waiting => ("waiting", "the node is not connected".to_owned(), asked_ms),
             RankState::Sent if online => ("sent", "the node has not accepted it yet".to_owned(), asked_ms),
-            RankState::Sent => ("sent", "the node left before it accepted".to_owned(), asked_ms),
+            RankState::Sent => ("sent", "the node disconnected before it accepted the task".to_owned(), asked_ms),
             _ => match node.and_then(|n| n.live.get(&task)) {
                 Some((phase, since_ms)) => {
                     let (state, why) = describe(phase);
                     (state, why, self.cx.now.mono_ms.saturating_sub(*since_ms))
                 }
                 None if online => ("accepted", "its unit is about to begin".to_owned(), asked_ms),
-                None => (
-                    "accepted",
-                    "the node is not connected; where it has power its script goes on".to_owned(),
-                    asked_ms,
-                ),
+                None => ("accepted", "the node is not connected; its script may still run".to_owned(), asked_ms),
             },
         };
         (state, format!("{why}{cancelling}"), age)
@@ -245,7 +243,7 @@ pub(super) fn describe(phase: &Phase) -> (&'static str, String) {
             ("overdue", format!("{script} is past its limit of {}", Span::from_millis(*limit_ms)))
         }
         Phase::Lingering { processes } => {
-            ("lingering", format!("scripts ended, processes did not: {}", list(processes)))
+            ("lingering", format!("its scripts ended, but their processes did not: {}", list(processes)))
         }
     }
 }

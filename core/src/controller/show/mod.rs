@@ -101,16 +101,15 @@ impl Facts<'_> {
     /// Returns the notes about the whole controller that apply now, such as a recovery, a full disk, the quiesced
     /// state.
     pub(crate) fn current_notes(&self) -> Vec<String> {
-        let full =
-            self.quiesce.store_full.then(|| "the disk under the store is full: no new prologs are begun".to_owned());
+        let full = self.quiesce.store_full.then(|| "the store's disk is full: no new prolog begins".to_owned());
         let quiet = self.quiesce.quiet.as_ref();
         let waits = match self.quiesce.waits.len() {
             0 => String::new(),
-            1 => "; 1 waits until nothing is open".to_owned(),
-            waits => format!("; {waits} wait until nothing is open"),
+            1 => "; 1 client waits until nothing is open".to_owned(),
+            waits => format!("; {waits} clients wait until nothing is open"),
         };
-        let quiet = quiet
-            .map(|quiet| format!("{}: nothing new is begun until: perilog resume{waits}", quiet.text(self.cx.now)));
+        let quiet =
+            quiet.map(|quiet| format!("{}: nothing new begins until: perilog resume{waits}", quiet.text(self.cx.now)));
         self.recovery_note().into_iter().chain(full).chain(quiet).collect()
     }
 
@@ -125,8 +124,8 @@ impl Facts<'_> {
             more => format!(" and {more} more"),
         };
         Some(format!(
-            "job {job} attempt {number}{more}: {MAX_NAMES} milestones, and no room for another: the next is not \
-             reported"
+            "job {job} attempt {number}{more}: the limit of {MAX_NAMES} milestones is reached, and further ones are \
+             not reported"
         ))
     }
 }

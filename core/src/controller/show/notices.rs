@@ -67,11 +67,11 @@ impl Facts<'_> {
             let reported: NoticeBody<'_> = entry.body.read().unwrap_or_default();
             let why = match self.cx.outbox.failure(entry.sequence) {
                 _ if !self.cx.settings.release_hook => format!(
-                    "no release hook is configured: once configured it is notified; or perilog job forget {} \
-                     --releases --reason TEXT",
+                    "no release hook is configured; a hook that is configured later gets this release. To drop it: \
+                     perilog job forget {} --releases --reason TEXT",
                     entry.job
                 ),
-                Some(why) => format!("the release hook failed, and is tried again: {why}"),
+                Some(why) => format!("the release hook failed, and will be retried: {why}"),
                 None => "the release hook has not carried it out yet".to_owned(),
             };
             let since_ms = reported.at_ms.unwrap_or(self.cx.now.wall_ms);
@@ -84,7 +84,7 @@ impl Facts<'_> {
         for (host, waiting) in &self.drains.waiting {
             let Some(drain) = self.drains.get(host) else { continue };
             let why = match self.drains.failed.get(host) {
-                Some((_, why)) => format!("its drain is not in force, the drain hook failed: {why}"),
+                Some((_, why)) => format!("its drain is not in force, because the drain hook failed: {why}"),
                 None => format!("its drain is not in force yet ({})", drain.newest().reason),
             };
             for (job, attempt, rank) in waiting {
@@ -110,7 +110,7 @@ impl Facts<'_> {
         for (host, drain) in self.drains.iter().filter(|(host, drain)| unsettled(host, drain)) {
             let (failed, newest) = (self.drains.failed.get(host), drain.newest());
             let why = match failed {
-                Some((_, why)) => format!("the drain hook failed, and is tried again: {why} ({})", newest.reason),
+                Some((_, why)) => format!("the drain hook failed, and will be retried: {why} ({})", newest.reason),
                 None => format!("the drain hook has not carried it out yet ({})", newest.reason),
             };
             let since_ms = match drain.lifted {

@@ -220,7 +220,8 @@ impl Drains {
     /// Lifts the drain of a host if recovery drained the host for the cause `passing` and no other reason came later.
     pub(crate) fn lift_passing(&mut self, host: &HostName, passing: &Passing, cx: &mut Context) {
         let drain = self.by_host.get(host).filter(|drain| drain.passing.as_ref() == Some(passing) && !drain.lifted);
-        if let Some(text) = drain.map(|drain| format!("its drain is lifted, for its reason is gone ({})", drain.reason))
+        if let Some(text) =
+            drain.map(|drain| format!("it is undrained, because the reason for its drain is gone ({})", drain.reason))
         {
             self.lift(host, cx);
             cx.note_host(Level::Info, host, text);
@@ -243,8 +244,8 @@ impl Drains {
                 continue;
             }
             if drain.lifted {
-                let text = "its undrain was under way when the store was copied, and is dropped; to lift it again: \
-                            perilog undrain NODES";
+                let text = "an undrain of this host was under way when the store was copied, and is dropped; to \
+                            undrain it: perilog undrain NODES";
                 cx.note_host(Level::Warning, &drain.host, text.to_owned());
             }
             self.put(DrainRow { confirmed: false, doubtful: true, lifted: false, ..drain }, cx);
@@ -270,7 +271,8 @@ impl Drains {
         let in_force: Vec<DrainRow> = self.by_host.values().filter(is_in_force).cloned().collect();
         if !in_force.is_empty() {
             let hosts = HostList::sorted(in_force.iter().map(|d| d.host.as_str()));
-            let text = format!("the controller moved to this host, and sends the drain of {hosts} once more");
+            let text =
+                format!("the controller moved to this host, and notifies the drain hook of the drain of {hosts} again");
             cx.note(Level::Info, None, None, text);
         }
         for drain in in_force {
@@ -346,7 +348,7 @@ impl Drains {
         let booted = drain.stuck.is_some_and(|boot| boot != node.row.boot_number);
         let booted = if defect!(AnyDrainIsCleaned) { true } else { booted };
         if booted && node.session.is_some() && node.live.is_empty() {
-            let text = format!("it booted, and no script runs there: its drain is lifted ({})", drain.reason);
+            let text = format!("it is undrained, because it has rebooted and no script runs there ({})", drain.reason);
             self.lift(host, cx);
             cx.note_host(Level::Info, host, text);
         }

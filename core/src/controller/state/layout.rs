@@ -113,11 +113,11 @@ impl Layout {
     pub fn choose(&self, targets: &Targets) -> Result<IdSet, String> {
         match targets {
             Targets::Ranks(ranks) => match ranks.difference(self.ranks()).first() {
-                Some(rank) => Err(format!("rank {rank} is none of ranks {} ({})", self.ranks(), self.hosts())),
+                Some(rank) => Err(format!("rank {rank} is not one of ranks {} ({})", self.ranks(), self.hosts())),
                 None => Ok(ranks.clone()),
             },
             Targets::Hosts(hosts) => {
-                self.ranks_of(hosts).map_err(|host| format!("host {host} is none of hosts {}", self.hosts()))
+                self.ranks_of(hosts).map_err(|host| format!("host {host} is not one of hosts {}", self.hosts()))
             }
         }
     }
@@ -157,9 +157,9 @@ mod tests {
         assert_eq!(r.choose(&"19-20".parse().unwrap()).unwrap().to_string(), "19-20");
         assert_eq!(
             r.choose(&"19-23".parse().unwrap()).unwrap_err(),
-            "rank 23 is none of ranks 19-22,30 (node[186-189],x)"
+            "rank 23 is not one of ranks 19-22,30 (node[186-189],x)"
         );
-        assert_eq!(r.choose(&"y".parse().unwrap()).unwrap_err(), "host y is none of hosts node[186-189],x");
+        assert_eq!(r.choose(&"y".parse().unwrap()).unwrap_err(), "host y is not one of hosts node[186-189],x");
     }
 
     #[test]

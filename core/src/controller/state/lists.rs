@@ -72,7 +72,7 @@ impl Lists {
     /// have lists.
     pub(crate) fn turn(&mut self, page: &SyncPage, now: Now) -> Result<Half, Refusal> {
         if !self.by_source.contains_key(&page.source) && self.by_source.len() >= MAX_SOURCES {
-            let most = format!("at most {MAX_SOURCES} sources are listed in one run of the controller");
+            let most = format!("too many sources for one run of the controller: the limit is {MAX_SOURCES}");
             return Err(Refusal::Invalid(most));
         }
         let of = self.by_source.entry(page.source.clone()).or_default();
@@ -91,7 +91,7 @@ impl Lists {
         half.listed += page.attempts.len() + page.unfit.len();
         half.dropped_ms = now.mono_ms.saturating_add(DROPPED_MS);
         if half.listed > MAX_LISTED {
-            let most = format!("at most {MAX_LISTED} attempts are taken in one list");
+            let most = format!("too many attempts in one list: the limit is {MAX_LISTED}");
             return Err(Refusal::Invalid(most));
         }
         if !defect!(HalfListCounts) {

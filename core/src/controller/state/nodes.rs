@@ -155,7 +155,7 @@ impl Nodes {
         let external = jobs.is_external(task.action);
         let Some(of) = jobs.name_of(task).filter(|of| *of != host.as_str() || external) else { return false };
         let whose = if external { "run by a service outside".to_owned() } else { format!("of {of}") };
-        let text = format!("spoke for task {task}, which is {whose}");
+        let text = format!("reported on task {task}, which is {whose}");
         let news = |node: &&mut Node| node.note.as_ref() != Some(&text);
         if let Some(node) = self.get_mut(host).filter(news) {
             node.note = Some(text.clone());

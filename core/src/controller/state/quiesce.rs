@@ -42,12 +42,15 @@ impl Quiesce {
     /// `Unavailable`, with the reason.
     pub(crate) fn may_begin(&self, action: &ActionName, cx: &Context) -> Result<(), Refusal> {
         if self.store_full && action.as_str() == "prolog" {
-            let text = "the controller's disk is full: no new prolog is begun; epilogs and completions go on";
+            let text = "the controller's disk is full: no new prolog begins; epilogs and completions continue";
             return Err(Refusal::Unavailable(text.to_owned()));
         }
         match &self.quiet {
             Some(quiet) if !cx.settings.after.contains(action) => {
-                let text = format!("{action} is not begun: {}; to begin again: perilog resume", quiet.text(cx.now));
+                let text = format!(
+                    "{action} does not begin: {}; to let actions begin again: perilog resume",
+                    quiet.text(cx.now)
+                );
                 Err(Refusal::Unavailable(text))
             }
             _ => Ok(()),
@@ -77,7 +80,7 @@ impl Quiesce {
             return Some(Ok(Reply::Quiet { actions, tasks }));
         }
         if self.waits.len() >= MAX_WAITS {
-            let text = format!("{MAX_WAITS} others wait for quiet already; look with: perilog ps");
+            let text = format!("{MAX_WAITS} clients already wait until nothing is open (see perilog ps)");
             return Some(Err(Refusal::Unavailable(text)));
         }
         self.waits.insert(client);
@@ -96,7 +99,7 @@ impl Quiesce {
             cx.records.push(Record::Quiet(None));
         }
         for client in std::mem::take(&mut self.waits) {
-            cx.reply(client, Err(Refusal::Conflict(format!("uid {uid} let starts begin again (perilog resume)"))));
+            cx.reply(client, Err(Refusal::Conflict(format!("uid {uid} ended the quiesced state (perilog resume)"))));
         }
         Reply::Resumed { was_quiet }
     }

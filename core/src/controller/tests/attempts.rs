@@ -175,8 +175,8 @@ fn a_requeue_has_the_terms_of_the_attempt_before() {
         b
     };
     let less = Terms { resources: Default::default(), ..terms.clone() };
-    let few = "cannot keep 3 ranks of a job that has 2: add attempt 1 of j anew (job add)";
-    let unnamed = "no attempt 1 of job j: add it (job add), or name its nodes (--nodes)";
+    let few = "cannot keep 3 ranks of a job that has 2: add attempt 1 of job j again (perilog job add)";
+    let unnamed = "no attempt 1 of job j: add it (perilog job add), or name its nodes (--nodes)";
     // Each row: nodes and user of the requeue, and the terms and owner of the new attempt.
     for (nodes, user, expect) in [
         (None, None, Err(Refusal::NoSuchAttempt(unnamed.to_owned()))),
@@ -216,7 +216,7 @@ fn a_job_is_not_added_without_what_a_service_of_it_has() {
     let run = request("stage", "j", None, None);
     b.ask(Request::ActionStart(Box::new(ActionStart { run, resources: rabbit(), lease_ms: 9_000 }))).0.unwrap();
     let refused = b.ask(add("j", "n[0-1]", Terms::default())).0;
-    let text = "job j attempt 1: its stage has rabbit1, which the job is to have no more";
+    let text = "job j attempt 1: its stage still uses rabbit1, which the request no longer names";
     assert_eq!(refused, Err(Refusal::Conflict(text.to_owned())));
     b.ask(add("j", "n[0-1]", terms())).0.unwrap();
     assert!(b.store.attempts[1].added);
@@ -267,7 +267,7 @@ fn a_request_after_the_end_gets_the_next_attempt() {
     for (request, expect) in [
         (
             Request::Run(request("check", "j", None, None)),
-            "check does not begin there; another attempt may begin (--attempt 1)",
+            "check cannot begin there; another attempt may begin (--attempt 1)",
         ),
         (Request::Run(none), "job j attempt 0 are already released; start a new attempt (--attempt 1)"),
     ] {

@@ -88,7 +88,7 @@ fn only_the_announced_boot_is_the_end() {
                 assert_eq!(b.outcome(t()), outcome, "{over_first} {restarts}");
                 let row = b.store.ranks.iter().find(|row| row.task == t()).unwrap();
                 assert_eq!(row.expects, None);
-                assert_eq!(row.ended.note.as_deref(), Some("steps so far; the boot that it expected is its end"));
+                assert_eq!(row.ended.note.as_deref(), Some("steps so far; the announced reboot ended the task"));
                 b.batch(vec![closed(n0)]);
                 b.up("n0", "b3", vec![]);
                 let lost = Outcome::Lost { why: Loss::Rebooted };

@@ -118,7 +118,7 @@ fn an_excused_refusal_drains_only_for_an_after_action() {
         ("prolog", true, refused("this host holds 4096 tasks and tombstones"), false),
         ("prolog", true, refused("action prolog is not configured on this node"), false),
         // The reason of the refusal counts, not what the node configures by now.
-        ("prolog", false, refused("it is too late to begin"), true),
+        ("prolog", false, refused("the task did not begin in time"), true),
         // No clean-up happens.
         ("epilog", true, refused("128 tasks have not ended on this host"), true),
         ("epilog", true, refused("action epilog is not configured on this node"), true),

@@ -57,7 +57,11 @@ fn a_move_sends_each_drain_in_force_again_once() {
     let number = before[0].3;
     assert_eq!(rows(&b)[0], ("n0".to_owned(), false, false, number + 1));
     assert_eq!(rows(&b)[1..], before[1..], "pending notices are sent anyway");
-    assert!(b.notes.iter().any(|note| note.contains("moved to this host, and sends the drain of n0 once more")));
+    assert!(
+        b.notes
+            .iter()
+            .any(|note| note.contains("moved to this host, and notifies the drain hook of the drain of n0 again"))
+    );
     // The confirmation of the earlier notice, from a command of the other host, does not count.
     ask(&mut b, Request::DrainsDone { drains: vec![(HostName::new("n0").unwrap(), number)], lifted: false });
     assert!(!rows(&b)[0].1);
@@ -89,7 +93,7 @@ fn an_unconfirmed_drain_is_shown_with_age_and_reason() {
     b.pass(5_000);
     let (waits, failed) = (
         "the drain hook has not carried it out yet (dimm)",
-        "the drain hook failed, and is tried again: exit 4: no such node (dimm)",
+        "the drain hook failed, and will be retried: exit 4: no such node (dimm)",
     );
     assert_eq!(shown(&mut b), [line("drain", "n[0-2]", waits, 5)]);
     fails(&mut b, false, notice_id);
@@ -132,7 +136,7 @@ fn a_drain_that_the_hook_will_not_lift_is_dropped_by_an_operator() {
     b.ask(undrain(true)).0.unwrap();
     assert_eq!(b.store.drains, []);
     let again = b.ask(undrain(true)).0;
-    let text = "no host typo is drained, and no node has that name; nothing was lifted";
+    let text = "no host typo is drained, and no node has that name; nothing was undrained";
     assert_eq!(again, Err(Refusal::NoSuchNode(text.to_owned())));
 }
 
@@ -152,7 +156,10 @@ fn each_host_of_a_list_is_drained_or_lifted_once() {
     assert_eq!(b.ask(drain("n[10,1-2]")).0, drained(1, "n[2,10]"));
     assert_eq!(b.ask(undrain("n[1,3]")).0, Ok(undrained(1, "n3", "")));
     let refused = b.ask(undrain("n[2,99]")).0;
-    assert!(matches!(&refused, Err(Refusal::NoSuchNode(text)) if text.contains("nothing was lifted")), "{refused:?}");
+    assert!(
+        matches!(&refused, Err(Refusal::NoSuchNode(text)) if text.contains("nothing was undrained")),
+        "{refused:?}"
+    );
     assert_eq!(b.store.drains.len(), 2);
     assert_eq!(b.ask(undrain("n[0-10]")).0, Ok(undrained(2, "n[0-1,3-9]", "")));
     assert_eq!(b.store.drains, []);

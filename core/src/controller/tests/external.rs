@@ -108,11 +108,12 @@ fn what_it_covers_is_reported_when_it_starts() {
         (start("stage", Some("0-2"), ""), "exists over ranks 0-1; asked for 0-2"),
         (start("stage", None, "rabbit1"), "stage of job j attempt 0 is over ranks 0-1 and rabbit1; asked for rabbit1"),
         (start("stage", Some("0-1"), "rabbit2"), "asked for rabbit2"),
-        (start("other", None, "rabbit9"), "rabbit9 is none of the resources of job j: rabbit1, rabbit2"),
-        (start("other", Some("9"), ""), "rank 9 is none of ranks 0-3"),
-        (start("epilog", None, ""), "epilog follows jobs by itself"),
+        (start("other", None, "rabbit9"), "job j has no resource rabbit9: it has rabbit1, rabbit2"),
+        (start("other", Some("9"), ""), "rank 9 is not one of ranks 0-3"),
+        (start("epilog", None, ""), "epilog is an after-action"),
         (start("prolog", None, ""), "prolog of job j attempt 0 is run by agents"),
-        (Request::Run(request("stage", "j", None, None)), "is run by a service outside (external)"),
+        (Request::Run(request("stage", "j", None, None)), "is run by a service outside of perilog (an external \
+                                                           action)"),
     ];
     for (request, expect) in table {
         let asked = format!("{request:?}");
@@ -168,13 +169,13 @@ fn reports_are_partial_and_repeated_and_the_first_counts() {
     assert_eq!(contexts(&b, "late").len(), 2);
     for (request, expect) in [
         (report(Some("0-3"), Some("rabbit2"), ok()), "is over ranks 0-3 and rabbit1: not over rabbit2"),
-        (report(Some("4"), None, ok()), "is over ranks 0-3 and rabbit1: rank 4 is none of ranks 0-3"),
+        (report(Some("4"), None, ok()), "is over ranks 0-3 and rabbit1: rank 4 is not one of ranks 0-3"),
     ] {
         let (reply, _) = b.ask(request);
         assert!(matches!(&reply, Err(Refusal::Conflict(text)) if text.contains(expect)), "{reply:?}");
     }
     b.run("prolog", "j", "n[0-3]");
-    for (action, expect) in [("prolog", "run by agents"), ("none", "has no action none")] {
+    for (action, expect) in [("prolog", "run by the agents"), ("none", "has no action none")] {
         let Request::ActionReport(mut report) = report(None, None, ok()) else { unreachable!() };
         report.action = ActionName::new(action).unwrap();
         let (reply, _) = b.ask(Request::ActionReport(report));
@@ -274,7 +275,7 @@ fn who_is_silent_for_its_lease_loses_the_rest() {
     let row = b.action("stage", "j", 0);
     assert_eq!((row.ok.to_string(), row.not_ok.to_string()), ("1".to_owned(), "0,2".to_owned()));
     assert_eq!(row.external.as_ref().unwrap().ended[&names("rabbit1").pop_first().unwrap()].ended.outcome, lost);
-    let reason = "stage: lost (the lease of its service ran out): its lease was 30s, its service last reported at \
+    let reason = "stage: lost (the lease of its service expired): its lease was 30s, its service last reported at \
                   2023-11-14T22:13:30Z (job j attempt 0)";
     let drains: Vec<_> = b.store.drains.iter().map(|d| (d.host.as_str(), d.reason.as_str())).collect();
     assert_eq!(drains, [("n0", reason), ("n2", reason)]);
@@ -442,7 +443,7 @@ fn a_job_may_drop_named_resources_and_keep_its_ranks() {
     let hand_over = &contexts(&b, "job-hand-over")[0];
     assert_eq!((&hand_over["ranks"], &hand_over["resources"]), (&json!(""), &json!(["rabbit1", "rabbit2"])));
     let reply = b.ask(finish(None, "rabbit7")).0;
-    let text = "rabbit7 is none of the resources of job j attempt 0: rabbit1, rabbit2".to_owned();
+    let text = "job j attempt 0 has no resource rabbit7: it has rabbit1, rabbit2".to_owned();
     assert_eq!(reply, Err(Refusal::Invalid(text)));
     // A request hands over both kinds, and the after-action takes the ranks.
     let (mut b, n) = staged("0", None, "rabbit2", |_| {});

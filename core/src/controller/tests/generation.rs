@@ -636,7 +636,7 @@ fn an_undrain_of_the_copy_is_dropped() {
     let copy = b.store.clone();
     let b = b.restored(&copy);
     assert_eq!(b.drained(), [("n0", false)]);
-    assert!(b.notes.iter().any(|note| note.contains("its undrain was under way")), "{:?}", b.notes);
+    assert!(b.notes.iter().any(|note| note.contains("an undrain of this host was under way")), "{:?}", b.notes);
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn what_a_service_works_on_stays_until_it_has_reported() {
     };
     let reply = b.ask(resolve(Some(&["rabbit2"]), None)).0;
     let Err(Refusal::Invalid(text)) = reply else { panic!("{reply:?}") };
-    assert_eq!(text, "rabbit2 is none of the resources of job j attempt 0: rabbit1");
+    assert_eq!(text, "job j attempt 0 has no resource rabbit2: it has rabbit1");
     assert!(b.ask(resolve(None, Some("0"))).0.is_err(), "ranks by name are no resources");
     assert_eq!(b.ask(resolve(Some(&["rabbit1"]), None)).0, Ok(Reply::Resolved { tasks: 1, waiting: 0 }));
     assert!(b.store.attempts[0].complete);
@@ -98,7 +98,7 @@ fn what_is_held_is_shown_with_who_holds_it_and_until_when() {
     let mut rows = held_rows(&mut b, true);
     rows.sort();
     let row = |by: &str, what: &str, why: &str| (by.to_owned(), what.to_owned(), why.to_owned());
-    let bare = "a job that perilog run has made; to release it: perilog job finish bare";
+    let bare = "perilog run made this job; to release it: perilog job finish bare";
     let done = "done here; released together with n1 (sent: the node has not accepted it yet), by release in \
                 [action.epilog]";
     assert_eq!(
@@ -106,7 +106,7 @@ fn what_is_held_is_shown_with_who_holds_it_and_until_when() {
         [
             row("epilog", "rank 0", done),
             row("job", "rank 0", bare),
-            row("job", "ranks 2-3 and rabbit1", "the job goes on until: perilog job finish j"),
+            row("job", "ranks 2-3 and rabbit1", "the job keeps its ranks until: perilog job finish j"),
         ]
     );
     let Ok(Reply::Show(view)) = b.ask(Request::Show { job: job("j"), targets: None }).0 else { panic!("no show") };

@@ -127,7 +127,7 @@ fn what_waits_on_shed_ranks_is_withdrawn_and_does_not_count() {
     }
     assert_eq!(b.store.attempts[0].hold.ranks.to_string(), "0-1");
     assert_eq!(b.outcome(task("check", "j", 2)), Outcome::Cancelled { status: None });
-    assert_eq!(contexts(&b, "cancel")[0]["why"], "the job dropped its hold on them");
+    assert_eq!(contexts(&b, "cancel")[0]["why"], "the job dropped its hold on the rank");
     let (n2, effects) = b.up("n2", "b", vec![]);
     assert_eq!(starts(&effects), [(n2, 2)], "its epilog");
     for rank in 0..2 {

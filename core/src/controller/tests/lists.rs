@@ -186,7 +186,8 @@ fn lists_of_hosts_in_the_journal_are_folded() {
     b.ask(Request::Undrain { hosts: "n[0-299]".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();
     let copy = b.store.clone();
     let b = b.restored(&copy);
-    let lines: Vec<&String> = b.notes.iter().filter(|line| line.contains("its undrain was under way")).collect();
+    let lines: Vec<&String> =
+        b.notes.iter().filter(|line| line.contains("an undrain of this host was under way")).collect();
     assert!(
         matches!(lines[..], [line] if line.starts_with("n[0-299]: ")),
         "{} lines: {:?}",

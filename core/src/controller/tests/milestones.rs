@@ -158,7 +158,7 @@ fn what_operators_say() {
     for (targets, reply) in [
         (Some("0-1"), reached_reply("0-1", false)),
         (Some("1"), reached_reply("", false)),
-        (Some("7"), Err(Refusal::Invalid("rank 7 is none of ranks 0-2 (n[0-2])".into()))),
+        (Some("7"), Err(Refusal::Invalid("rank 7 is not one of ranks 0-2 (n[0-2])".into()))),
         (None, reached_reply("2", true)),
         (None, reached_reply("", true)),
     ] {
@@ -166,7 +166,7 @@ fn what_operators_say() {
     }
     assert_eq!(reported(&b)[0]["by"], 0);
     let refused = b.ask(milestone_request("finish", None)).0;
-    assert!(matches!(refused, Err(Refusal::Invalid(text)) if text.contains("is an event")));
+    assert!(matches!(refused, Err(Refusal::Invalid(text)) if text.contains("an event that every job has")));
     // The next attempt has no reports yet, and the older attempt accepts none.
     b.ask(Request::Run(request("prolog", "j", Some("n[0-2]"), Some(1)))).0.unwrap();
     assert_eq!(b.ask(milestone_request("data-out", Some("0"))).0, reached_reply("0", false));
@@ -212,7 +212,7 @@ fn the_lack_of_room_for_other_names_is_reported_once() {
     b.run("prolog", "j", "n0");
     let noted = |b: &mut Bench| {
         let Ok(Reply::Ps { notes, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!() };
-        notes.iter().any(|note| note.contains("job j attempt 0: 64 milestones"))
+        notes.iter().any(|note| note.contains("job j attempt 0: the limit of 64 milestones"))
     };
     for number in 0..80 {
         assert_eq!(contexts(&b, "milestones-full").len(), usize::from(number >= 64), "{number}");

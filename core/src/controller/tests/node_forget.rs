@@ -32,7 +32,7 @@ fn a_node_in_use_stays_and_the_refusal_says_why() {
                 b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
                 leaves(b, n[0]);
             },
-            "n0 is held by job j: perilog why n0",
+            "n0 is held by job j (see perilog why n0)",
         ),
         (
             "its epilog is done, and another node's is not",
@@ -42,7 +42,7 @@ fn a_node_in_use_stays_and_the_refusal_says_why() {
                 b.receives(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
                 leaves(b, n[0]);
             },
-            "n0 is held by job j: perilog why n0",
+            "n0 is held by job j (see perilog why n0)",
         ),
         (
             "a task without an end",
@@ -50,13 +50,13 @@ fn a_node_in_use_stays_and_the_refusal_says_why() {
                 b.run("check", "j", "n0");
                 leaves(b, n[0]);
             },
-            "n0 is held by job j: perilog why n0",
+            "n0 is held by job j (see perilog why n0)",
         ),
     ];
     for (case, change, why) in table {
         let (mut b, n) = bench(2, |_| {});
         change(&mut b, &n);
-        let refused = Refusal::Conflict(format!("{why}; no node is forgotten"));
+        let refused = Refusal::Conflict(format!("{why}; no node was forgotten"));
         assert_eq!(forget(&mut b, "n0"), Err(refused), "{case}");
         assert_eq!(known(&b), ["n0", "n1"], "{case}");
     }
@@ -83,7 +83,9 @@ fn all_of_them_are_forgotten_or_none() {
     assert_eq!(forget(&mut b, "n[0-1]"), Ok(2));
     assert_eq!(known(&b), ["n2"]);
     assert!(
-        b.notes.iter().any(|note| note.starts_with("n1: uid 0 had the controller forget this node")),
+        b.notes
+            .iter()
+            .any(|note| note.starts_with("n1: uid 0 removed this node from the controller (perilog node forget)")),
         "{:?}",
         b.notes
     );

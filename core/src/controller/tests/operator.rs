@@ -64,7 +64,11 @@ fn a_live_task_is_resolved_when_its_drain_is_in_force() {
         states.sort();
         assert_eq!((states[0].0, states[0].1, states.len()), ("drain", "notifying", 2));
         assert_eq!((states[1].0, states[1].1), ("prolog", "resolving"));
-        assert_eq!(states[1].2, "resolved by an operator (power-cycled) once the drain of its node is in force");
+        assert_eq!(
+            states[1].2,
+            "will be resolved as an operator asked (power-cycled) once the drain of its node is in \
+                                 force"
+        );
         assert_eq!(contexts(&b, "resolve").len(), 1);
         if restart {
             b = b.restart();
@@ -95,8 +99,10 @@ fn a_script_that_outlives_its_resolution_is_shown() {
     };
     b.ask(resolve(false)).0.unwrap();
     confirm(&mut b, "n0");
-    let continues =
-        ("running".to_owned(), "it goes on, and its task is over: resolved as failed by uid 0 (power-cycled)");
+    let continues = (
+        "running".to_owned(),
+        "it still runs, although its task has ended: resolved as failed by uid 0 (power-cycled)",
+    );
     let continues = (continues.0, continues.1.to_owned());
     assert_eq!(open(&mut b), [continues]);
     b.receives(n0, finished(task("prolog", "j", 0), exit(5)));
@@ -262,7 +268,10 @@ fn quiet_begins_only_what_follows_and_outlives_a_restart() {
     assert!(b.m.status_line().ends_with("; quiet: no new starts"), "{}", b.m.status_line());
     let (reply, effects) = b.ask(run("prolog", "k"));
     let Err(Refusal::Unavailable(text)) = reply else { panic!("{reply:?}") };
-    assert_eq!(text, "prolog is not begun: quiet for 10s by uid 0 (new release); to begin again: perilog resume");
+    assert_eq!(
+        text,
+        "prolog does not begin: quiet for 10s by uid 0 (new release); to let actions begin again: perilog resume"
+    );
     assert_eq!(effects, []);
     assert!(matches!(b.ask(run("housekeeping", "j")).0, Err(Refusal::Unavailable(_))));
     // A quiesced controller lets clients attach to running actions, adds jobs, and begins after-actions.
@@ -274,7 +283,7 @@ fn quiet_begins_only_what_follows_and_outlives_a_restart() {
     b.ask(finish("k", None)).0.unwrap();
     let Ok(Reply::Status(status)) = b.ask(Request::Status {}).0 else { panic!() };
     assert_eq!(status.quiet.as_ref().map(|quiet| quiet.by), Some(0));
-    assert_eq!(status.notes, ["quiet for 10s by uid 0 (new release): nothing new is begun until: perilog resume"]);
+    assert_eq!(status.notes, ["quiet for 10s by uid 0 (new release): nothing new begins until: perilog resume"]);
     let Ok(Reply::Ps { notes, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!() };
     assert_eq!(notes, status.notes);
     assert_eq!(b.ask(Request::Resume {}).0, Ok(Reply::Resumed { was_quiet: true }));
@@ -337,7 +346,7 @@ fn what_lingers_past_the_limit_drains_its_node_and_is_named() {
         b.pass(10_000);
         let reasons: Vec<_> =
             b.store.drains.iter().map(|drain| (drain.host.to_string(), drain.reason.clone())).collect();
-        let reason = "prolog: its scripts ended, processes did not within 30s: mountd (job j attempt 0)";
+        let reason = "prolog: its scripts ended, but their processes did not within 30s: mountd (job j attempt 0)";
         assert_eq!(reasons, [("n0".to_owned(), reason.to_owned())]);
         // The drain comes once: the task has not ended, and an operator may lift the drain.
         b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap();

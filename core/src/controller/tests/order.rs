@@ -155,8 +155,8 @@ fn nothing_prepares_ranks_where_an_epilog_has_been() {
         }
         let text = |action| {
             format!(
-                "epilog of job j attempt 0 covers rank 0, and nothing would follow {action} there: begin another \
-                 attempt (--attempt 1)"
+                "epilog of job j attempt 0 covers rank 0, and no action would clean up after {action} there: begin \
+                 another attempt (--attempt 1)"
             )
         };
         for nodes in [None, Some("n0")] {

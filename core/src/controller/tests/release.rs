@@ -262,9 +262,9 @@ fn jobs_are_added_once() {
         (add("j", "n[0-1]", terms.clone()), Ok(false)),
         (add("j", "n[0-1]", terms.clone()), Ok(true)),
         (add("j", "n[0-1]", Terms::default()), Err("other terms")),
-        (add("j", "n0", terms.clone()), Err("exists, on ranks 0-1 (n[0-1]); you named rank 0 (n0)")),
+        (add("j", "n0", terms.clone()), Err("already exists on ranks 0-1 (n[0-1]); the request names rank 0 (n0)")),
         (add("k", "n0", terms.clone()), Ok(false)),
-        (add("m", "n[0-1]", terms.clone()), Err("has dropped a part already")),
+        (add("m", "n[0-1]", terms.clone()), Err("has already dropped some ranks or resources")),
         (add("l", "", terms.clone()), Err("needs R, or the names of its hosts")),
         (add("l", "n0,n0", terms.clone()), Err("n0 is named twice")),
         (add("l", "n[0-1]", Terms { keep: Some(3), ..terms.clone() }), Err("cannot keep 3 ranks of a job that has 2")),
@@ -332,12 +332,12 @@ fn setup_begins_on_held_ranks_and_an_epilog_covers_them_all() {
     };
     refused(b.ask(of("epilog", Some("0"))).0, "holds ranks 1-3 too, and epilog would not follow there");
     b.ask(finish("j", Some("0"))).0.unwrap();
-    refused(b.ask(of("prolog", Some("0-1"))).0, "no longer holds rank 0: prolog does not begin there");
+    refused(b.ask(of("prolog", Some("0-1"))).0, "no longer holds rank 0: prolog cannot begin there");
     // `All` means all ranks that the job still holds.
     let (reply, _) = b.ask(of("prolog", None));
     assert!(matches!(&reply, Ok(Reply::Running { ranks, .. }) if ranks.to_string() == "1-3"), "{reply:?}");
     b.ask(finish("j", None)).0.unwrap();
-    refused(b.ask(of("check", None)).0, "no longer holds ranks 0-3: check does not begin there");
+    refused(b.ask(of("check", None)).0, "no longer holds ranks 0-3: check cannot begin there");
     for rank in 1..4 {
         done(&mut b, &n, "prolog", rank, Outcome::Ok);
     }

@@ -240,8 +240,8 @@ fn an_attacker_takes_no_place_unseen_and_keeps_nobody_out() {
         let (session, effects) = dial(&mut b, attacker, boot, 1 << 40);
         assert!(matches!(effects[..], [Effect::Send { message: ToAgent::Probe { .. }, .. }]), "{effects:?}");
         assert!(b.pass(2_000).iter().any(|effect| is_welcome(std::slice::from_ref(effect))));
-        assert!(row(&mut b).contains("did not answer, and one from 10.0.0.66:"), "{}", row(&mut b));
-        assert!(b.notes.iter().any(|note| note.contains("did not answer, and one from 10.0.0.66:")));
+        assert!(row(&mut b).contains("did not answer, and a new one from 10.0.0.66:"), "{}", row(&mut b));
+        assert!(b.notes.iter().any(|note| note.contains("did not answer, and a new one from 10.0.0.66:")));
         // While the thief's session stands, the true agent is turned away after a probe.
         let (back, effects) = dial(&mut b, "10.0.0.9", "b", 40);
         let [Effect::Send { session: asked, message: ToAgent::Probe { nonce } }] = effects[..] else {

@@ -232,7 +232,7 @@ fn what_was_given_up_as_lost_and_is_alive_drains_its_node_again() {
         b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false, notice_id: None }).0.unwrap()
     };
     let drained = |b: &Bench| b.store.drains.first().map(|drain| drain.newest().reason);
-    let epochs = Some("prolog: still runs, and had been given up as lost (job j attempt 0)".to_owned());
+    let epochs = Some("prolog: still runs, although it was given up as lost (job j attempt 0)".to_owned());
     // The operator lifts the drain before the node comes back with the live task, in Hello or later; or lifts no drain.
     for (lifted, by_hello) in [(true, true), (true, false), (false, true)] {
         let mut b = Bench::new();

@@ -72,7 +72,7 @@ fn a_job_holds_its_nodes_and_a_stuck_script_is_the_next_step() {
     b.receives(n[0], FromAgent::PhaseChanged { task: task("prolog", "j", 0), phase, age_ms: 1 });
     let view = why(&mut b, "n0");
     assert!(view.node.drain.is_some() && view.next.is_empty() && view.open.len() == 1);
-    assert_eq!(view.held[0].why, "a job that perilog run has made; to release it: perilog job finish j");
+    assert_eq!(view.held[0].why, "perilog run made this job; to release it: perilog job finish j");
 }
 
 /// Regression test: for a script that hangs in the kernel, `perilog why` advised SIGKILL again after it had been sent.
@@ -119,8 +119,8 @@ fn the_journal_has_a_line_for_each_drain_and_its_lifting() {
         [
             "n0: drained: prolog: failed (exit 3) (job j attempt 0)",
             "uid 0 drained n[1-2]: bad dimm",
-            "uid 0 lifted the drain of n[0-1]",
-            "uid 0 lifted the drain of n2, without the drain hook",
+            "uid 0 undrained n[0-1]",
+            "uid 0 undrained n2, without the drain hook",
             "n1: offline: the connection was cut off (10.0.0.9:5002)",
         ]
     );

@@ -14,7 +14,7 @@ fn a_node_has_one_spelling() {
         let (open, _) = b.up(first, "b", vec![]);
         let session = b.session();
         let effects = b.receives(session, FromAgent::Hello(hello(second, "b", session.0, vec![])));
-        let expect = format!("this node is {first}, not {second}: host = \"{first}\" in its agent.toml");
+        let expect = format!("this node is known as {first}, not {second}: set host = \"{first}\" in its agent.toml");
         assert!(
             matches!(&effects[..], [Effect::Send { message: ToAgent::TurnedAway { why }, .. }, Effect::Close { .. }]
                 if *why == expect),
@@ -79,7 +79,7 @@ fn a_job_on_another_spelling_of_a_host_is_refused() {
     let (mut b, _) = bench(2, |_| {});
     for request in [add("j", "n0,N1", Terms::default()), Request::Run(request("prolog", "j", Some("n0,N1"), None))] {
         let reply = b.ask(request).0;
-        assert_eq!(reply, Err(Refusal::Invalid("host N1: the node is n1, not N1".to_owned())));
+        assert_eq!(reply, Err(Refusal::Invalid("host N1 is known here as n1: use that spelling".to_owned())));
     }
     assert_eq!(b.store.attempts, []);
     // Hosts that are yet to come have any name.

@@ -368,12 +368,12 @@ fn a_service_starts_after_the_older_attempts_last_part() {
     end(&mut b, n[0], of(0, "prolog", 0), Outcome::Ok);
     let refused = |text: &str| Err(Refusal::Unavailable(text.to_owned()));
     // A service does not supersede an attempt: the older attempt's epilog would run beside the service.
-    let text = "attempt 0 of job j has not been released: stage of attempt 1 can start once attempt 1 has begun (job \
-                add, run)";
+    let text = "attempt 0 of job j has not been released: stage of attempt 1 can start once attempt 1 has begun \
+                (perilog job add, or perilog run)";
     assert_eq!(b.ask(stage(Some(1), "")).0, refused(text));
     assert_eq!(b.store.attempts.len(), 1);
     assert_eq!(begun(&again(&mut b, 1)), named("epilog", "0"));
-    let text = "epilog of attempt 0 of job j has not ended on n0: stage of attempt 1 can start when it has";
+    let text = "epilog of attempt 0 of job j has not ended on n0: stage of attempt 1 can start when epilog has ended";
     for attempt in [None, Some(1)] {
         assert_eq!(b.ask(stage(attempt, "")).0, refused(text));
     }

@@ -112,7 +112,7 @@ fn a_job_goes_on_without_a_straggler() {
             reply => panic!("{reply:?}"),
         };
         let past = "10-mount is past its limit of 1s".to_owned();
-        let gone_on = format!("{past}: it goes on, and its task is over: timeout");
+        let gone_on = format!("{past}: it still runs, although its task has ended: timeout");
         assert_eq!(shown(&mut b), Some(if is_given_up { gone_on } else { past }), "{tolerate} {allowed}");
         report_end(&mut b, session, t, ended(Outcome::Ok));
         match is_given_up {

@@ -140,12 +140,12 @@ fn a_trace_that_is_not_whole_is_not_played() {
     let whole = std::mem::take(&mut log.lines);
     assert_eq!(log.replay().0.unwrap_err(), "no line of a trace");
     log.lines = whole.iter().filter(|line| !line.contains("\"begin\"")).cloned().collect();
-    assert!(log.replay().0.unwrap_err().contains("was switched on in a running controller"));
+    assert!(log.replay().0.unwrap_err().contains("was switched on while the controller ran"));
     // Up to the second start of the controller no line is played.
     let second = whole.iter().skip(1).position(|line| line.contains("\"begin\"")).unwrap() + 1;
     log.lines = whole[1..].to_vec();
     let done = log.replay().0.unwrap();
     assert_eq!((done.skipped, done.differences), (second as u64 - 1, 0));
     log.lines = [&whole[..5], &whole[6..]].concat();
-    assert_eq!(log.replay().0.unwrap_err(), "after line 4 comes line 6: the log has lost those between them");
+    assert_eq!(log.replay().0.unwrap_err(), "line 6 follows line 4: the log has lost the lines between them");
 }

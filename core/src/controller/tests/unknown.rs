@@ -122,7 +122,7 @@ fn a_setup_action_does_not_follow_the_epilog_of_a_lost_epoch() {
     assert_eq!(starts(&effects), []);
     b.batch(vec![super::boots::closed(second)]);
     let (_, effects) = b.up("n0", "b", vec![]);
-    assert_eq!(starts(&effects), [], "its rank was cleaned up");
+    assert_eq!(starts(&effects), [], "the rank was cleaned up");
 }
 
 /// The unknown setup task of a job that was taken up becomes the job's, no matter which client took it up.

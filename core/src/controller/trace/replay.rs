@@ -39,7 +39,7 @@ pub fn replay<'t>(log: impl IntoIterator<Item = &'t str>, print: &mut dyn FnMut(
             continue;
         }
         if let Some(last) = last.filter(|last| !begins && *last + 1 != number) {
-            return Err(format!("after line {last} comes line {number}: the log has lost those between them"));
+            return Err(format!("line {number} follows line {last}: the log has lost the lines between them"));
         }
         last = Some(number);
         let entry = Entry::deserialize(entry).map_err(|error| format!("line {number}: {error}"))?;
@@ -50,7 +50,8 @@ pub fn replay<'t>(log: impl IntoIterator<Item = &'t str>, print: &mut dyn FnMut(
     match player.done {
         Replayed { batches: 0, skipped: 0, .. } => Err("no line of a trace".to_owned()),
         Replayed { batches: 0, skipped, .. } => Err(format!(
-            "none of the {skipped} lines of the trace is a \"begin\": the trace was switched on in a running controller"
+            "none of the {skipped} lines of the trace is a \"begin\": the trace was switched on while the controller \
+             ran"
         )),
         done => Ok(done),
     }

@@ -96,7 +96,7 @@ pub(super) fn when_gone(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64,
     }
     match left.iter().find(|left| !view.flux_drains.contains_key(&left.host) && view.ranks.contains_key(&left.host)) {
         Some(left) => {
-            let reason = format!("perilog: tasks of job {} may live there: {}", of.job, left.why);
+            let reason = format!("perilog: tasks of job {} may still run there: {}", of.job, left.why);
             Step::Do(Action::Drain { host: left.host.clone(), reason, overwrite: false })
         }
         None if left.iter().any(|left| left.is_live) => inspect,

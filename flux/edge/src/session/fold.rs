@@ -93,7 +93,7 @@ pub(super) fn journal(view: &mut View, reply: &Value) -> bool {
     if let Some(jobspec) = object(&reply["jobspec"]) {
         job.externals = view.site.externals_of(&jobspec);
         if let Some(wrong) = job.set_jobspec(&jobspec) {
-            tracing::warn!(job = %Fluid(id), "{}: its terms count as none: {wrong}", Fluid(id));
+            tracing::warn!(job = %Fluid(id), "{}: the terms of this job are ignored: {wrong}", Fluid(id));
         }
     }
     for event in reply["events"].as_array().into_iter().flatten() {
@@ -198,7 +198,7 @@ fn attempts(view: &mut View, reply: &Value) {
                     known.into_iter().for_each(|of| view.settle(of.0));
                 }
             }
-            Err(error) => tracing::warn!("an attempt of perilog's is skipped: {error}"),
+            Err(error) => tracing::warn!("an attempt that the controller reports is skipped: {error}"),
         }
     }
 }

@@ -33,9 +33,8 @@ impl Session {
         }
         if self.epilogs_in_housekeeping && reported.has_command == Some(false) {
             tracing::error!(
-                "[perilog] epilog is \"housekeeping\" in Flux's configuration, and [job-manager.housekeeping] has no \
-                 command: \
-                 Flux gives nodes to other jobs before their epilogs are over"
+                "[perilog] epilog is \"housekeeping\" in Flux's configuration, but [job-manager.housekeeping] has no \
+                 command: Flux gives nodes to other jobs before their epilogs have ended"
             );
         }
     }

@@ -73,7 +73,7 @@ impl Session {
         }
         for row in rows("over") {
             let job = row["job"].as_str();
-            tracing::warn!(job, "{}: Flux no longer has it: perilog cleans up after it", job.unwrap_or_default());
+            tracing::warn!(job, "{}: Flux no longer has this job; perilog cleans up after it", job.unwrap_or_default());
         }
     }
 

@@ -35,22 +35,22 @@ pub enum Fault {
     Away { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Rpc(#[from] RpcError),
-    #[error("{}: rank {rank} of an instance of level {level}; the edge belongs to rank 0 of the system instance",
+    #[error("{} is rank {rank} of an instance of level {level}; the edge must run on rank 0 of the system instance",
             path.display())]
     NotRankZero { path: PathBuf, rank: String, level: String },
-    #[error("another edge is at work: the service name `{SERVICE}` is taken")]
+    #[error("another edge runs already: it has the service name `{SERVICE}`")]
     NotAlone,
     #[error(
-        "the plugin is not loaded, jobs run without prolog and epilog: flux jobtap load \
-         /usr/lib/perilog/perilog-hold.so, and [job-manager] plugins in \
-         Flux's configuration for the next start of rank 0"
+        "the plugin is not loaded, so jobs run without prolog and epilog. Load it now (flux jobtap load \
+         /usr/lib/perilog/perilog-hold.so), and add it to [job-manager] plugins in Flux's configuration for the next \
+         start of rank 0"
     )]
     NoPlugin,
-    #[error("Flux starts, its job manager does not answer yet: {0}")]
+    #[error("Flux is starting, and its job manager does not answer yet: {0}")]
     Starting(RpcError),
-    #[error("the plugin speaks interface {0}, this edge {INTERFACE}: install both of one version")]
+    #[error("the plugin has interface {0}, and this edge has interface {INTERFACE}: install the same version of both")]
     OtherPlugin(u64),
-    #[error("Flux sent what cannot be read: {0}")]
+    #[error("a message of Flux cannot be read: {0}")]
     Unreadable(String),
 }
 

@@ -184,7 +184,7 @@ impl Session {
             Outcome::Quiet(why) if begins_anew(action) => {
                 self.in_flight.remove(&key(action));
                 if self.quiet.replace(Instant::now() + QUIET).is_none() {
-                    tracing::warn!(job, "prologs wait, the first is that of {subject}: {why}");
+                    tracing::warn!(job, "prologs wait, first the prolog of {subject}: {why}");
                 }
             }
             Outcome::Failed(why) | Outcome::Quiet(why) => self.again(action, &why),
@@ -224,14 +224,14 @@ fn line(action: &Action, reply: &Value) -> Option<String> {
         Action::Run { what, .. } => format!("{} begins", what.as_str()),
         Action::Finish { what, status, .. } => format!("{} is over: status {status}", what.as_str()),
         Action::Start { name, .. } => format!("{name} begins: its service is awaited"),
-        Action::Cancel { name, .. } => format!("{name} is cancelled: the job does not go on"),
+        Action::Cancel { name, .. } => format!("{name} is cancelled, because the job does not continue"),
         Action::Post { name, mark, context, .. } => match context["note"].as_str() {
             Some(note) => format!("notified the user: {name} ({mark}): {note}"),
             None => format!("notified the user: {name} ({mark})"),
         },
         Action::Drain { reason, .. } => format!("drained in Flux: {reason}"),
         Action::Undrain { .. } => "undrained in Flux".to_owned(),
-        Action::Lifted { .. } => "its drain was lifted in Flux: lifted in perilog".to_owned(),
+        Action::Lifted { .. } => "undrained in Flux, and therefore undrained in perilog".to_owned(),
         Action::Add { .. } | Action::DropHold { .. } | Action::Notified { .. } | Action::Inspect { .. } => return None,
     })
 }
