@@ -150,6 +150,6 @@ mod tests {
             assert!(admit(&offered(&[bad]), &allowed).is_err(), "{bad:?}");
         }
         let large = "x".repeat(MAX_BYTES);
-        assert!(admit(&offered(&[("FLUX_JOB_ID", &large)]), &allowed).unwrap_err().contains("at most 65536"));
+        assert!(admit(&offered(&[("FLUX_JOB_ID", &large)]), &allowed).unwrap_err().contains("the limit is 65536"));
     }
 }

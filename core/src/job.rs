@@ -316,7 +316,7 @@ mod tests {
         // A tolerance of zero beside a check differs from no tolerance: zero forgives nothing.
         assert!(!terms.is_same(&Terms { tolerate: Some(Tolerance::Ranks(0)), ..terms.clone() }));
         let many = (0..=MAX_CHECKS).map(|n| check(&format!("c{n}"), "1")).collect();
-        assert!(Terms { checks: many, ..Terms::default() }.check(60).is_err_and(|why| why.contains("at most 64")));
+        assert!(Terms { checks: many, ..Terms::default() }.check(60).is_err_and(|why| why.contains("the limit is 64")));
         // Terms that an older version wrote.
         let old = r#"{"tolerate":"2","shrink":false}"#;
         let read: Terms = serde_json::from_str(old).unwrap();

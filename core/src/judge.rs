@@ -160,9 +160,7 @@ fn of_both(unit: &UnitFacts, result: &RunResult, evidence: &Evidence<'_>) -> (Ou
         return (from_result, None);
     }
     let state = exit.map_or_else(|| unit.result.clone(), |exit| format!("{} ({exit})", unit.result));
-    let note = format!(
-        "unit and result differ: systemd reports {state} for the unit, and the runner's result is {from_result}"
-    );
+    let note = format!("unit and result differ: the unit ended with {state}, the runner with {from_result}");
     let failed = |why| Outcome::Failed { why };
     let from_unit = match exit {
         _ if unit.result == "oom-kill" => failed(Failure::Oom),

@@ -157,7 +157,7 @@ pub(crate) mod tests {
         }
         tokio::time::pause();
         let error = asked.await.unwrap().unwrap_err().to_string();
-        assert!(error.contains("not done within 5s, and killed"), "{error}");
+        assert!(error.contains("it did not end within 5s, and was killed"), "{error}");
         let pid = std::fs::read_to_string(&file).unwrap();
         // The process is a zombie until init reaps it.
         let is_alive = || {

@@ -96,7 +96,7 @@ fn a_report_that_nobody_acknowledges_fails() {
     let (status, text) = send(None, &["milestone", "a b"]);
     assert!(status == Some(2) && text.contains("at character 2"), "{text}");
     let (status, text) = send(None, &["user", &"x".repeat(5000)]);
-    assert!(status == Some(2) && text.contains("at most 4096"), "{text}");
+    assert!(status == Some(2) && text.contains("the limit is 4096"), "{text}");
 }
 
 #[test]

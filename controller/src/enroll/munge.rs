@@ -317,7 +317,7 @@ mod tests {
         tokio::time::pause();
         let error = asked.await.unwrap().unwrap_err();
         assert!(
-            error.contains("the addresses of n1 are not known here") && error.contains("within 6s, and killed"),
+            error.contains("the addresses of n1 are not known here") && error.contains("within 6s, and was killed"),
             "{error}"
         );
     }

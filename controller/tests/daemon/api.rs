@@ -46,7 +46,7 @@ fn what_is_malformed_is_refused_with_its_position() {
         ("Nodes", json!({"nodes": "n["}), ours, "malformed hostlist"),
         ("Why", json!({"node": "-n"}), ours, "malformed host name"),
         ("Signal", json!({"job": "f1", "signal": "FROB"}), ours, r#"unknown signal "FROB""#),
-        ("Cancel", json!({"job": "f1", "why": "x".repeat(2000)}), ours, "at most 1024"),
+        ("Cancel", json!({"job": "f1", "why": "x".repeat(2000)}), ours, "the limit is 1024"),
         ("Resolve", json!({"job": "f1", "ok": true}), invalid, "reason"),
         ("Events", json!({"job": "f 1"}), ours, r#"malformed job id "f 1" at character 2"#),
         ("Logs", json!({"job": "f1", "targets": "1-"}), ours, "malformed idset"),

@@ -200,21 +200,22 @@ fn the_worse_of_unit_and_result_wins_and_both_are_shown() {
     let timed_out = RunResult { timed_out: true, ..result(3) };
     #[rustfmt::skip]
     let table = [
-        (unit("success", 1, 0), result(3), failed(F::Exit(3)), "success (exit 0), the result failed (exit 3)"),
-        (exited(9), result(3), failed(F::Exit(9)), "exit-code (exit 9), the result failed (exit 3)"),
-        (exited(2), result(3), failed(F::Exit(3)), "exit-code (exit 2), the result failed (exit 3)"),
-        (unit("signal", 2, 9), result(0), failed(F::NoResult(Some(Signal(9)))), "signal (signal KILL), the result ok"),
+        (unit("success", 1, 0), result(3), failed(F::Exit(3)), "success (exit 0), the runner with failed (exit 3)"),
+        (exited(9), result(3), failed(F::Exit(9)), "exit-code (exit 9), the runner with failed (exit 3)"),
+        (exited(2), result(3), failed(F::Exit(3)), "exit-code (exit 2), the runner with failed (exit 3)"),
+        (unit("signal", 2, 9), result(0), failed(F::NoResult(Some(Signal(9)))), "signal (signal KILL), the runner with \
+                                                                                 ok"),
         (unit("signal", 2, 9), timed_out, failed(F::NoResult(Some(Signal(9)))),
-         "signal (signal KILL), the result timeout (exit 3)"),
+         "signal (signal KILL), the runner with timeout (exit 3)"),
         // The kernel killed a process for lack of memory. systemd then sent TERM to all processes, and the runner
         // recorded a cancel.
         (unit("oom-kill", 1, 143), cancelled, failed(F::Oom),
-         "oom-kill (exit 143), the result cancelled (signal TERM)"),
+         "oom-kill (exit 143), the runner with cancelled (signal TERM)"),
     ];
     for (unit, result, expect, note) in table {
         let ended = ended(&evidence(Some(&unit), Some(&runner), Some(&result)));
         assert_eq!(ended.outcome, expect, "{note}");
-        assert_eq!(ended.note.unwrap(), format!("unit and result differ: the unit says {note}"));
+        assert_eq!(ended.note.unwrap(), format!("unit and result differ: the unit ended with {note}"));
     }
     assert_eq!(ended(&evidence(Some(&exited(3)), Some(&runner), Some(&result(3)))).note, None);
 }

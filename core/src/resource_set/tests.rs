@@ -209,14 +209,14 @@ fn a_rank_has_so_many_kinds_of_resource_and_no_more() {
     };
     assert_eq!(r(2, MAX_KINDS).unwrap().children(1).unwrap().len(), MAX_KINDS);
     let error = r(3, 200).unwrap_err().to_string();
-    assert_eq!(error, "R (RFC 20): execution.R_lite: 65 kinds of resource on rank 0, at most 64 are taken");
+    assert_eq!(error, "R (RFC 20): execution.R_lite: rank 0 has 65 kinds of resource, and the limit is 64");
     let every_second = |cores: usize| (0..cores as u32).map(|core| core * 2).collect::<IdSet>().to_string();
     let of = |cores: &str| {
         let lite = [json!({"rank": "0", "children": {"core": "0"}}), json!({"rank": "0", "children": {"core": cores}})];
         ResourceSet::from_json(&json!({"version": 1, "execution": {"R_lite": lite, "nodelist": ["a"]}}).to_string())
     };
     assert_eq!(of(&every_second(MAX_RANGES)).unwrap().children(0).unwrap()["core"].pieces(), MAX_RANGES);
-    assert!(of(&every_second(MAX_RANGES + 1)).unwrap_err().why.starts_with("1025 ranges of ids on rank 0"));
+    assert!(of(&every_second(MAX_RANGES + 1)).unwrap_err().why.starts_with("rank 0 has 1025 ranges of ids"));
     let wide: Children = (0..1_000).map(|kind| (format!("k{kind}"), set("0"))).collect();
     let one = json!({"version": 1, "execution": {"R_lite": [{"rank": "0", "children": wide}], "nodelist": ["a"]}});
     assert!(ResourceSet::from_json(&one.to_string()).unwrap_err().why.starts_with("1000 kinds"));

@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(found[1], (Level::Warning, "prolog: no script runs, and every task is ok".to_owned()));
         // A directory has no `chmod +x` that makes it a script.
         let todo = skipped(Path::new("/x/__pycache__"), Skip::NoFile).todo;
-        assert_eq!(todo, "take it away");
+        assert_eq!(todo, "remove it");
     }
 
     /// A script that the runner refuses is wrong for doctor, and a script that the runner skips is a warning. The test

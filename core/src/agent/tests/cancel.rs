@@ -196,7 +196,7 @@ fn an_unknown_task_past_the_cap_gets_no_tombstone() {
     bed.check(cancel_j(), &["finished j.1.prolog.0 cancelled"]);
     bed.check(
         start_message("j", 1, "prolog", 0),
-        &["finished j.1.prolog.0 excused, refused (this host holds 1 tasks and tombstones*"],
+        &["finished j.1.prolog.0 excused, refused (this host keeps 1 tasks and records of ended tasks*"],
     );
 }
 

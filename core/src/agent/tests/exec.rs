@@ -143,7 +143,7 @@ fn a_task_goes_on_when_all_its_callers_have_gone() {
 fn an_attempt_older_than_a_known_one_is_refused() {
     let mut bed = alone();
     begun(&mut bed);
-    let older = "is older than attempt 1, which this host has seen";
+    let older = "is refused: this host has already seen the newer attempt 1";
     let refused = format!("reply 2 refused: attempt 0 of prolog of job j {older}");
     let ask = |a: &str, rank| call(2, exec("j", 0, a, rank));
     bed.check(ask("prolog", 0), &[&refused]);

@@ -182,9 +182,9 @@ fn another_job_of_a_number_that_was_seen_is_refused() {
     let call = |caller, exec| Input::Exec { caller, exec };
     let (id, why) = (
         local("j", 1, "prolog", 0),
-        "prolog has run here for another job j, which began at 100; this one began at 200. The resource manager counts \
-         its jobs from the beginning again: have it begin above the last number (Slurm: FirstJobId), and reboot this \
-         node",
+        "prolog has already run on this node for another job with the number j, which began at 100; this job began at \
+         200. The resource manager has begun to number its jobs anew: set its first number above the last one (Slurm: \
+         FirstJobId), and reboot this node",
     );
     let mut bed = Bed::cold();
     bed.check(joined(vec![], vec![]), &[]);

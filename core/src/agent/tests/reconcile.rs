@@ -170,7 +170,7 @@ fn a_unit_with_our_ids_and_no_directory_is_rebuilt_and_adopted() {
     let effects = bed.check(
         joined(vec![found], vec![]),
         &[
-            "warning: the intent of perilog-task-sweep-j-0-*",
+            "warning: the agent's record (intent) of perilog-task-sweep-j-0-*",
             "write-intent j.1.sweep.0",
             "take-claim j.1.sweep.0 for its runner",
         ],
@@ -379,7 +379,11 @@ fn an_outcome_on_disk_is_kept_though_its_intent_is_gone() {
     let mut bed = Bed::cold();
     bed.check(
         joined(vec![found], vec![]),
-        &["warning: the intent of perilog-task-prolog-j-0-*", "write-intent j.1.prolog.0", "unload j.1.prolog.0"],
+        &[
+            "warning: the agent's record (intent) of perilog-task-prolog-j-0-*",
+            "write-intent j.1.prolog.0",
+            "unload j.1.prolog.0",
+        ],
     );
     bed.connect(&["hello 1 [j.1.prolog.0 ended]"], &["redial 1000", "finished j.1.prolog.0 failed (exit 3)"]);
     // A runner without a directory has the same effect: a repeated Start would find this outcome in the task's
@@ -389,7 +393,7 @@ fn an_outcome_on_disk_is_kept_though_its_intent_is_gone() {
     let mut bed = Bed::cold();
     bed.check(
         joined(vec![found], vec![]),
-        &["warning: the intent of perilog-task-prolog-j-0-*", "write-intent j.1.prolog.0"],
+        &["warning: the agent's record (intent) of perilog-task-prolog-j-0-*", "write-intent j.1.prolog.0"],
     );
     bed.connect(&["hello 1 [j.1.prolog.0 ended]"], &["redial 1000", "finished j.1.prolog.0 failed (exit 3)"]);
 }

@@ -189,7 +189,7 @@ fn a_claim_without_room_is_named() {
     bed.feed(Input::ClaimTaken { task: id, result: Err("no room".to_owned()) });
     bed.now.boot_ms = 5_000;
     let reported: Vec<String> = bed.feed(Input::Tick).iter().map(super::effect_text::effect_text).collect();
-    assert!(reported.iter().any(|it| it.contains("waiting for its end") && it.contains("exit 73")), "{reported:?}");
+    assert!(reported.iter().any(|it| it.contains("waiting for its outcome") && it.contains("exit 73")), "{reported:?}");
 }
 
 /// A resolution and the loss of a session send a Cancel: the machine takes the claim of a start that is overdue.

@@ -98,7 +98,7 @@ fn what_the_node_does_not_take_is_refused_with_nothing_written() {
         ),
         (
             changed(|s| drop(s.env.insert("FLUX_JOB_ID".to_owned(), "x".repeat(70_000)))),
-            &["finished j.1.prolog.0 refused (environment of 70011 bytes*"],
+            &["finished j.1.prolog.0 refused (the environment has 70011 bytes*"],
         ),
         (changed(|s| s.job = job("k")), &["finished j.1.prolog.0 refused (the task's id does not fit its job*"]),
         (
@@ -167,7 +167,7 @@ fn only_acknowledged_ends_make_room_past_the_cap() {
     bed.check(start_message("j", 1, "epilog", 0), &["remove-tombstone j.1.prolog.0", "write-intent j.1.epilog.0"]);
     bed.check(
         start_message("l", 1, "prolog", 0),
-        &["finished l.1.prolog.0 excused, refused (this host holds 2 tasks and tombstones*"],
+        &["finished l.1.prolog.0 excused, refused (this host keeps 2 tasks and records of ended tasks*"],
     );
 }
 
@@ -214,14 +214,18 @@ fn past_the_cap_the_oldest_tombstone_goes_whose_unit_is_gone() {
     );
     bed.check(
         start_message("j", 2, "prolog", 0),
-        &["finished j.2.prolog.0 excused, refused (this host holds 3 tasks and tombstones*"],
+        &["finished j.2.prolog.0 excused, refused (this host keeps 3 tasks and records of ended tasks*"],
     );
 }
 
 #[test]
 fn open_tombstones_stay_past_the_cap() {
-    let refused =
-        |holds: u32| format!("finished l.1.prolog.0 excused, refused (this host holds {holds} tasks and tombstones*");
+    let refused = |holds: u32| {
+        format!(
+            "finished l.1.prolog.0 excused, refused (this host keeps {holds} tasks and records of \
+                              ended tasks*"
+        )
+    };
     let mut node = node();
     node.policy.max_tombstones = 1;
     // A cancel of a task that never came stays until the controller knows the end.
@@ -251,7 +255,7 @@ fn open_tombstones_stay_past_the_cap() {
 /// A node that is full of ended tasks, whose ends the controller has not stored yet, still accepts after-actions.
 #[test]
 fn after_actions_have_room_past_the_cap() {
-    let refused = |holds: u32| format!("excused, refused (this host holds {holds} tasks and tombstones*");
+    let refused = |holds: u32| format!("excused, refused (this host keeps {holds} tasks and records of ended tasks*");
     let mut node = node();
     (node.policy.max_tombstones, node.policy.max_tasks) = (1, 2);
     let mut bed = Bed::up_as(node);

@@ -267,7 +267,7 @@ impl Jobs {
         let only_resources = run.nodes.is_none() && run.targets.is_none();
         if asked.resources != covers.resources || only_resources && !covers.ranks.is_empty() {
             let asked = Part { resources: asked.resources.clone(), ..Part::default() };
-            let text = format!("{}; asked for {asked}", action.is_over(&covers));
+            let text = format!("{}; the request names {asked}", action.is_over(&covers));
             return Err(Refusal::Conflict(text));
         }
         Ok(())

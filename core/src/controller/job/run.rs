@@ -324,10 +324,7 @@ impl Jobs {
         let row = &action.row;
         let conflict = |asked: &dyn std::fmt::Display| {
             let (what, held) = (format!("{} of job {}", row.name, row.job), Part::of_ranks(row.ranks.clone()));
-            Refusal::Conflict(format!(
-                "{what} attempt {} exists and covers {held}; the request names {asked}",
-                row.attempt
-            ))
+            Refusal::Conflict(format!("{what} attempt {} covers {held}; the request names {asked}", row.attempt))
         };
         if let Some(targets) = &run.targets {
             let ranks = layout.choose(targets).map_err(Refusal::Conflict)?;

@@ -220,8 +220,7 @@ impl Drains {
     /// Lifts the drain of a host if recovery drained the host for the cause `passing` and no other reason came later.
     pub(crate) fn lift_passing(&mut self, host: &HostName, passing: &Passing, cx: &mut Context) {
         let drain = self.by_host.get(host).filter(|drain| drain.passing.as_ref() == Some(passing) && !drain.lifted);
-        if let Some(text) =
-            drain.map(|drain| format!("it is undrained, because the reason for its drain is gone ({})", drain.reason))
+        if let Some(text) = drain.map(|drain| format!("undrained: the reason for the drain is gone ({})", drain.reason))
         {
             self.lift(host, cx);
             cx.note_host(Level::Info, host, text);
@@ -271,8 +270,7 @@ impl Drains {
         let in_force: Vec<DrainRow> = self.by_host.values().filter(is_in_force).cloned().collect();
         if !in_force.is_empty() {
             let hosts = HostList::sorted(in_force.iter().map(|d| d.host.as_str()));
-            let text =
-                format!("the controller moved to this host, and notifies the drain hook of the drain of {hosts} again");
+            let text = format!("the controller moved to this host, and notifies the drain hook of {hosts} again");
             cx.note(Level::Info, None, None, text);
         }
         for drain in in_force {
@@ -348,7 +346,7 @@ impl Drains {
         let booted = drain.stuck.is_some_and(|boot| boot != node.row.boot_number);
         let booted = if defect!(AnyDrainIsCleaned) { true } else { booted };
         if booted && node.session.is_some() && node.live.is_empty() {
-            let text = format!("it is undrained, because it has rebooted and no script runs there ({})", drain.reason);
+            let text = format!("undrained: it has rebooted, and no script runs there ({})", drain.reason);
             self.lift(host, cx);
             cx.note_host(Level::Info, host, text);
         }

@@ -115,7 +115,7 @@ fn a_mistyped_host_is_refused_and_begins_nothing() {
 #[test]
 fn an_excused_refusal_drains_only_for_an_after_action() {
     for (action, excused, outcome, drained) in [
-        ("prolog", true, refused("this host holds 4096 tasks and tombstones"), false),
+        ("prolog", true, refused("this host keeps 4096 tasks and records of ended tasks"), false),
         ("prolog", true, refused("action prolog is not configured on this node"), false),
         // The reason of the refusal counts, not what the node configures by now.
         ("prolog", false, refused("the task did not begin in time"), true),

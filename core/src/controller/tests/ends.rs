@@ -66,7 +66,7 @@ fn ends_of_ranks_that_are_asked_for_have_a_row_each() {
     let (action, _) = show(&mut b, Some("1-2")).unwrap();
     let ranks: Vec<String> = action.ended.iter().map(|row| row.ranks.to_string()).collect();
     assert_eq!(ranks, ["1", "2"]);
-    assert!(matches!(show(&mut b, Some("7")), Err(Refusal::Conflict(text)) if text.contains("rank 7 is none of")));
+    assert!(matches!(show(&mut b, Some("7")), Err(Refusal::Conflict(text)) if text.contains("rank 7 is not one of")));
 }
 
 /// The newest attempt of a job has the room that it needs before older ones.

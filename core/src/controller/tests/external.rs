@@ -105,9 +105,10 @@ fn what_it_covers_is_reported_when_it_starts() {
     let table = [
         (start("stage", None, ""), "attached"),
         (start("stage", Some("n[0-1]"), "rabbit1"), "attached"),
-        (start("stage", Some("0-2"), ""), "exists over ranks 0-1; asked for 0-2"),
-        (start("stage", None, "rabbit1"), "stage of job j attempt 0 is over ranks 0-1 and rabbit1; asked for rabbit1"),
-        (start("stage", Some("0-1"), "rabbit2"), "asked for rabbit2"),
+        (start("stage", Some("0-2"), ""), "covers ranks 0-1; the request names 0-2"),
+        (start("stage", None, "rabbit1"), "stage of job j attempt 0 covers ranks 0-1 and rabbit1; the request names \
+                                           rabbit1"),
+        (start("stage", Some("0-1"), "rabbit2"), "the request names rabbit2"),
         (start("other", None, "rabbit9"), "job j has no resource rabbit9: it has rabbit1, rabbit2"),
         (start("other", Some("9"), ""), "rank 9 is not one of ranks 0-3"),
         (start("epilog", None, ""), "epilog is an after-action"),
@@ -168,8 +169,8 @@ fn reports_are_partial_and_repeated_and_the_first_counts() {
     assert_eq!(b.action("stage", "j", 0).verdict, Some(Verdict::Ok));
     assert_eq!(contexts(&b, "late").len(), 2);
     for (request, expect) in [
-        (report(Some("0-3"), Some("rabbit2"), ok()), "is over ranks 0-3 and rabbit1: not over rabbit2"),
-        (report(Some("4"), None, ok()), "is over ranks 0-3 and rabbit1: rank 4 is not one of ranks 0-3"),
+        (report(Some("0-3"), Some("rabbit2"), ok()), "covers ranks 0-3 and rabbit1: not over rabbit2"),
+        (report(Some("4"), None, ok()), "covers ranks 0-3 and rabbit1: rank 4 is not one of ranks 0-3"),
     ] {
         let (reply, _) = b.ask(request);
         assert!(matches!(&reply, Err(Refusal::Conflict(text)) if text.contains(expect)), "{reply:?}");

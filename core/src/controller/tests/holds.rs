@@ -137,7 +137,7 @@ fn an_epilog_by_an_operator_covers_all_that_a_bare_job_holds() {
     for name in ["j", "k"] {
         let reply = b.ask(part(name)).0;
         let Err(Refusal::Conflict(text)) = reply else { panic!("{reply:?}") };
-        assert!(text.contains("holds ranks 1-3 too, and epilog would not follow there"), "{text}");
+        assert!(text.contains("also holds ranks 1-3, where epilog would not run later"), "{text}");
     }
     // After `job finish` the epilog runs on these ranks, and on the others when the job hands them over.
     b.ask(finish("j", Some("0"))).0.unwrap();

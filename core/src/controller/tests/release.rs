@@ -330,7 +330,7 @@ fn setup_begins_on_held_ranks_and_an_epilog_covers_them_all() {
     let refused = |reply: Result<Reply, Refusal>, expect: &str| {
         assert!(matches!(&reply, Err(Refusal::Conflict(text)) if text.contains(expect)), "{reply:?}");
     };
-    refused(b.ask(of("epilog", Some("0"))).0, "holds ranks 1-3 too, and epilog would not follow there");
+    refused(b.ask(of("epilog", Some("0"))).0, "also holds ranks 1-3, where epilog would not run later");
     b.ask(finish("j", Some("0"))).0.unwrap();
     refused(b.ask(of("prolog", Some("0-1"))).0, "no longer holds rank 0: prolog cannot begin there");
     // `All` means all ranks that the job still holds.
