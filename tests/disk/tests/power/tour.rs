@@ -48,7 +48,7 @@ impl Tour {
         let job = format!("j{}x{number}", self.client);
         let nodes = format!("n[{}-{}]", 2 * self.client, 2 * self.client + 1);
         let source = json!({"name": "flux", "instance": "i1"});
-        let source = if number % 2 == 0 { source } else { Value::Null };
+        let source = if number.is_multiple_of(2) { source } else { Value::Null };
         let rabbit = format!("rabbit{}", self.client);
         let added = self.call(
             "JobAdd",
