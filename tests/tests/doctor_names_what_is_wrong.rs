@@ -42,7 +42,14 @@ fn what_is_broken_is_named_and_nothing_else() -> Result<()> {
         let reported: Value = serde_json::from_str(&node.run(&["perilog", "--json", "doctor", role])?.stdout)?;
         for (about, part) in [
             ("version", "systemd is "),
-            ("version", if role == "node" { "ctl:5115 is 0." } else { "controller and this perilog are" }),
+            (
+                "version",
+                if role == "node" {
+                    "ctl:5115 and the agent have version 0."
+                } else {
+                    "controller and this perilog are"
+                },
+            ),
             ("limits", "may open "),
         ] {
             let fits = |finding: &Value| {
@@ -135,9 +142,12 @@ fn what_is_broken_of_enrolment_is_named() -> Result<()> {
         ensure!(shown.contains("munged answers at /run/munge/munge.socket.2"), "{shown}");
     }
     let shown = node.run(&["perilog", "doctor", "node"])?.stdout;
-    for part in
-        ["ports below 1024 are root's", "renews itself before", "no token, and none is needed now", "ctl:5117 ("]
-    {
+    for part in [
+        "ports below 1024 are root's",
+        "and the agent renews it before",
+        "no token, and none is needed now",
+        "ctl:5117 (",
+    ] {
         ensure!(shown.contains(part), "no {part:?} in {shown}");
     }
 
@@ -148,11 +158,11 @@ fn what_is_broken_of_enrolment_is_named() -> Result<()> {
     controller.run(&["rm", "/var/lib/perilog/enroll/crl.pem"])?;
     cluster.kill_controller()?;
     let found = wrong(node, "node")?;
-    names(&found, "enrolment", "the token can be read by others (mode 0644)")?;
+    names(&found, "enrolment", "other users can read the token (mode 0644)")?;
     names(&found, "enrolment", "munged does not answer")?;
     names(&found, "enrolment", "ctl:5117")?;
     let found = wrong(controller, "controller")?;
-    names(&found, "enrolment", "who was revoked is not known")?;
+    names(&found, "enrolment", "it is not known which certificates are revoked")?;
     names(&found, "enrolment", "no node can enrol or renew its certificate")?;
     names(&found, "enrolment", "there is no program /opt/munge/bin/unmunge")
 }

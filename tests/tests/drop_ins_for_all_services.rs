@@ -55,7 +55,7 @@ fn a_task_is_what_it_must_be_whatever_all_services_are() -> Result<()> {
     put(node, FOR_ALL, "Restart=on-failure\nRestartSec=30")?;
     let (outcome, printed) = run(&cluster, "bad")?;
     ensure!(outcome == "failed (exit 6)", "{outcome}\n{printed}");
-    ensure!(node.sh("perilog doctor || true")?.contains("none changes what the unit of a task must be"));
+    ensure!(node.sh("perilog doctor || true")?.contains("no drop-in overrides the settings of task units"));
     Ok(())
 }
 
@@ -117,9 +117,9 @@ fn a_sites_own_drop_in_for_tasks_is_applied_and_shown() -> Result<()> {
     ensure!(outcome == "ok", "{outcome}\n{printed}");
     ensure!(!node.run(&["mountpoint", "-q", "/run/scratch"])?.success(), "the site wished a namespace");
     let doctor = node.sh("perilog doctor || true")?;
-    ensure!(doctor.contains(&format!("in force, as the site's own for tasks: {FOR_TASKS}")), "{doctor}");
+    ensure!(doctor.contains(&format!("the site's own drop-ins for task units are in effect: {FOR_TASKS}")), "{doctor}");
     let tried = node.sh("perilog try /etc/perilog/prolog.d 2>&1 || true")?;
-    ensure!(tried.contains(&format!("the site's drop-in {FOR_TASKS} for tasks is in force")), "{tried}");
+    ensure!(tried.contains(&format!("the site's drop-in {FOR_TASKS} for tasks is in effect")), "{tried}");
     Ok(())
 }
 

@@ -26,7 +26,7 @@ fn the_address_behind_the_controllers_name_is_shown() -> Result<()> {
         cluster.wait_logged(node, "perilog-agent", &["no session with the controller", &text])?;
         let doctor = node.run(&["perilog", "doctor", "node"])?;
         ensure!(doctor.code() == Some(1) && doctor.stdout.contains(&text), "{doctor}");
-        ensure!(doctor.stdout.contains("is that the controller's host?"), "{doctor}");
+        ensure!(doctor.stdout.contains("is the address of the controller and answers ping"), "{doctor}");
     }
     resolve(node, RIGHT)?;
     failover.wait_settled()

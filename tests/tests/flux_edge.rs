@@ -80,8 +80,11 @@ fn what_a_site_has_left_out_is_named() -> Result<()> {
     let node = flux.rank_0()?;
     let doctor = || Ok::<_, anyhow::Error>(cluster.perilog(&["doctor", "controller"])?.stdout);
     let output = doctor()?;
-    for part in ["perilog-hold.so is loaded\n", "perilog-hold.so is loaded when rank 0 starts again", "starts jobs as"]
-    {
+    for part in [
+        "perilog-hold.so is loaded\n",
+        "the broker of rank 0 loads perilog-hold.so when it starts again",
+        "starts jobs as",
+    ] {
         ensure!(output.contains(part), "no {part:?} in {output}");
     }
     node.write_file("/etc/perilog/controller.d/edge.toml", "[edge]\ndrains = true\n")?;

@@ -219,7 +219,7 @@ fn an_epilog_that_slurm_did_not_wait_for_runs_all_the_same() -> Result<()> {
     let doctor = cluster.node(0)?.run(&["perilog", "doctor", "node"])?.stdout;
     ensure!(doctor.contains("kills the hook of a prolog or epilog after 5 s (PrologEpilogTimeout)"), "{doctor}");
     ensure!(doctor.contains("PrologFlags is Alloc"), "{doctor}");
-    ensure!(doctor.contains("slurmd has 3m to stop, and Slurm does not give the node up before"), "{doctor}");
+    ensure!(doctor.contains("slurmd has 3m to stop, and Slurm does not give the node up in that time"), "{doctor}");
     let job = at_gate(&cluster, &slurm, "prolog")?;
     wait_reason(&slurm, &["Prolog error"])?;
     slurm.wait("Slurm has stopped the hook of the epilog", |slurm| {

@@ -14,7 +14,7 @@ fn a_job_whose_slurmd_stops_in_the_prolog_runs_once() -> Result<()> {
     node.write_file("/etc/systemd/system/slurmd.service.d/short.conf", "[Service]\nTimeoutStopSec=11\n")?;
     node.systemctl(&["daemon-reload"])?;
     let doctor = node.run(&["perilog", "doctor", "node"])?.stdout;
-    ensure!(doctor.contains("slurmd has 11s to stop, and Slurm does not give the node up before"), "{doctor}");
+    ensure!(doctor.contains("slurmd has 11s to stop, and Slurm does not give the node up in that time"), "{doctor}");
 
     slurm.open_all("epilog")?;
     let job = slurm.submit(1, "echo attempt ${SLURM_RESTART_COUNT:-0} >>/tmp/bodies")?;

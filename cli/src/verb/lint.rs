@@ -22,15 +22,15 @@ use crate::text;
 
 /// Find mistakes in directories of scripts
 ///
-/// Mode, owner and writers, skipped files, the `#!` line and its interpreter, lines with CRLF, and variables
-/// PERILOG_..., SLURM_... and FLUX_... that this node does not pass to scripts. Runs nothing. Also for a directory that
-/// is not yet in its place; there, that others can write it is a warning. Exits with 0 if nothing is wrong, 1
-/// otherwise.
+/// Checks mode and owner, which users can write, skipped files, the `#!` line and its interpreter, lines with CR LF,
+/// and variables PERILOG_..., SLURM_... and FLUX_... that this node does not pass to scripts. Runs no script. Also
+/// checks a directory that is not installed yet; there, write permission of other users is only a warning. Exits with 0
+/// if nothing is wrong, 1 otherwise.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(value_name = "DIR", required = true)]
     directories: Vec<PathBuf>,
-    /// The agent's configuration, which says what is passed to scripts.
+    /// The agent's configuration, which names the variables that scripts get.
     #[arg(long, value_name = "FILE", default_value = "/etc/perilog/agent.toml")]
     config: PathBuf,
 }
@@ -48,12 +48,15 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
         let (path, mut findings) = match seen.answer() {
             Ok(seen) => seen.map_err(|source| Fault::File { what: "cannot read", path: directory.clone(), source })?,
             Err(none) => {
-                let todo = "see which file system it is on (findmnt -T), and whether its server answers";
+                let todo = "check the file system of this directory (findmnt -T), and whether its server answers";
                 (directory.clone(), vec![Finding::wrong("directory", none.to_string(), todo)])
             }
         };
         if passed.is_none() {
-            let what = format!("{}: no agent here reads it, so variables are not looked at", args.config.display());
+            let what = format!(
+                "{}: perilog-agent is not installed or refuses this configuration, so variables are not checked",
+                args.config.display()
+            );
             findings.push(Finding::skipped("variables", what));
         }
         reports.push(Report::of("directory", path.display().to_string(), findings));
@@ -83,7 +86,8 @@ fn inspect(directory: &Path, passed: Option<&BTreeSet<String>>) -> Vec<Finding> 
     let mut findings = Vec::new();
     let entries = match scripts::directory(directory) {
         Err(Wrong::Untrusted(untrusted)) => {
-            let todo = "a node runs it once it is root's: install -d -o root -g root -m 755 /etc/perilog/ACTION.d";
+            let todo = "nodes run scripts only from a directory that root owns: install -d -o root -g root -m 755 \
+                        /etc/perilog/ACTION.d";
             findings.push(Finding::warning("owner", format!("{untrusted}"), todo));
             scripts::list(directory)
         }
@@ -173,7 +177,7 @@ mod tests {
         fs::create_dir(dir.path().join("__pycache__")).unwrap();
         let found = whats();
         assert!(found.iter().any(|what| what.ends_with("__pycache__ is skipped: not a regular file")), "{found:?}");
-        let parked = "50-x.disabled is run as any other script: a name does not park it";
+        let parked = "50-x.disabled runs like any other script: its name does not disable it";
         assert!(found.iter().any(|what| what.ends_with(parked)), "{found:?}");
         assert_eq!(found.len(), 6, "{found:?}");
         assert!(found.iter().any(|what| what.ends_with("20-data is skipped: not executable")), "{found:?}");

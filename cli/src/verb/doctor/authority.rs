@@ -32,10 +32,10 @@ pub(super) fn inspect(dir: &Path, listens: bool) -> Vec<Finding> {
         Ok(own) => own,
         Err(error) if missing(&error) && !listens => return Vec::new(),
         Err(error) if missing(&error) => {
-            let todo = "the controller makes it when it starts: systemctl restart perilog-controller";
+            let todo = "the controller makes an authority when it starts: systemctl restart perilog-controller";
             return vec![Finding::warning(ABOUT, format!("there is no authority in {shown} yet"), todo)];
         }
-        Err(error) => return vec![Finding::skipped(ABOUT, format!("{shown} cannot be looked at: {error}"))],
+        Err(error) => return vec![Finding::skipped(ABOUT, format!("{shown} cannot be inspected: {error}"))],
     };
     let mut findings = vec![list(&dir.join(CRL), &own)];
     findings.extend(issued(&dir.join(ISSUED)));
@@ -56,16 +56,20 @@ fn reads(own: &Metadata, file: &Metadata) -> bool {
 
 fn list(path: &Path, own: &Metadata) -> Finding {
     let shown = path.display();
-    let stays = "a reload is refused until then, and the controller does not start again";
+    let stays = "until then the controller refuses a reload, and does not start again";
     let file = match path.metadata() {
         Ok(file) => file,
         Err(error) => {
             let todo = format!(
-                "bring it back from a copy, or begin a new one (perilog ca revoke --dir {}) and revoke again who was \
-                 on it: {stays}",
+                "restore the list from a copy, or begin a new list (perilog ca revoke --dir {}) and revoke the same \
+                 hosts again; {stays}",
                 path.parent().unwrap_or(path).display()
             );
-            return Finding::wrong(ABOUT, format!("{shown}: {error}: who was revoked is not known"), todo);
+            return Finding::wrong(
+                ABOUT,
+                format!("{shown}: {error}; it is not known which certificates are revoked"),
+                todo,
+            );
         }
     };
     if !reads(own, &file) {
@@ -75,20 +79,27 @@ fn list(path: &Path, own: &Metadata) -> Finding {
             file.mode() & 0o7777,
             file.uid()
         );
-        return Finding::wrong(ABOUT, what, format!("chmod 0644 {shown}: {stays}"));
+        return Finding::wrong(ABOUT, what, format!("chmod 0644 {shown}; {stays}"));
     }
     let size = file.len();
     if size > MAX_FILE {
-        let todo = format!("make a new authority (/usr/share/doc/perilog/security.md): {stays}");
-        return Finding::wrong(ABOUT, format!("{shown} has {size} bytes, and no more than {MAX_FILE} are read"), todo);
+        let todo = format!("make a new authority (/usr/share/doc/perilog/security.md); {stays}");
+        return Finding::wrong(
+            ABOUT,
+            format!("{shown} has {size} bytes, and the controller reads no more than {MAX_FILE}"),
+            todo,
+        );
     }
     match std::fs::read(path).map_err(|error| error.to_string()).and_then(|pem| revoked(&pem)) {
-        Err(why) => Finding::wrong(ABOUT, format!("{shown}: {why}"), format!("bring it back from a copy: {stays}")),
+        Err(why) => Finding::wrong(ABOUT, format!("{shown}: {why}"), format!("restore the list from a copy; {stays}")),
         Ok(on_it) if size > MAX_FILE / 4 * 3 => Finding::warning(
             ABOUT,
-            format!("{shown} has {size} of {MAX_FILE} bytes that are read ({} revoked)", on_it.len()),
-            "what runs out leaves it 30 days later, at the next perilog ca revoke; a new authority begins an empty one \
-             (/usr/share/doc/perilog/security.md)",
+            format!(
+                "{shown} has {size} bytes ({} revoked), and the controller reads no more than {MAX_FILE}",
+                on_it.len()
+            ),
+            "expired certificates leave the list 30 days later, at the next perilog ca revoke; a new authority begins \
+             an empty list (/usr/share/doc/perilog/security.md)",
         ),
         Ok(on_it) => Finding::ok(ABOUT, format!("{shown}: {} revoked", text::count(on_it.len() as u64, "certificate"))),
     }
@@ -100,8 +111,9 @@ fn issued(path: &Path) -> Option<Finding> {
     Some(if size < MANY_ISSUED {
         Finding::ok(ABOUT, what)
     } else {
-        let todo = "find the node that enrolls so often (journalctl -u perilog-controller: `enrolled`); past 256 MiB \
-                    no host can be revoked by its name: make a new authority (/usr/share/doc/perilog/security.md)";
+        let todo = "find the node that enrols so often (journalctl -u perilog-controller shows `enrolled`); past 256 \
+                    MiB no host can be revoked by its name, so make a new authority before that \
+                    (/usr/share/doc/perilog/security.md)";
         Finding::warning(ABOUT, what, todo)
     })
 }
@@ -116,14 +128,14 @@ fn owner(path: &Path, own: &Metadata) -> Option<Finding> {
         return None;
     }
     if file.uid() != own.uid() {
-        let what = format!("{shown} is uid {}'s, and the directory uid {}'s", file.uid(), own.uid());
+        let what = format!("{shown} belongs to uid {}, but its directory to uid {}", file.uid(), own.uid());
         let todo =
-            format!("chown {}:{} {shown}: the controller enrols and renews nothing until then", own.uid(), own.gid());
+            format!("chown {}:{} {shown}; until then the controller enrols and renews nothing", own.uid(), own.gid());
         return Some(Finding::wrong(ABOUT, what, todo));
     }
     if name != CA_CERT && file.mode() & 0o077 != 0 {
-        let what = format!("{shown} is open to others (mode {:04o})", file.mode() & 0o7777);
-        return Some(Finding::wrong(ABOUT, what, format!("chmod go= {shown}, and ask who has read it")));
+        let what = format!("other users have access to {shown} (mode {:04o})", file.mode() & 0o7777);
+        return Some(Finding::wrong(ABOUT, what, format!("chmod go= {shown}, and find out who has read it")));
     }
     None
 }
@@ -154,9 +166,9 @@ pub(super) fn names(hosts: &HostList, getent: &str) -> Finding {
     let count = text::count(unknown.len() as u64, "name");
     Finding::wrong(
         ABOUT,
-        format!("munge-hosts: {count} of no host here: {few}{more}{of}"),
-        "put the address by which the node comes into /etc/hosts of this host or your DNS, or take the name out; munge \
-         enrols no such node",
+        format!("munge-hosts: this host cannot resolve {count}: {few}{more}{of}"),
+        "add the node's address to /etc/hosts of this host or to your DNS, or remove the name from munge-hosts; munge \
+         cannot enrol such a node",
     )
 }
 
@@ -186,7 +198,10 @@ mod tests {
         let crl = dir.join(CRL);
         fs::write(dir.join(CA_CERT), &made.cert).unwrap();
         let found = inspect(dir, false);
-        assert!(found[0].level == Level::Wrong && found[0].what.contains("who was revoked is not known"), "{found:?}");
+        assert!(
+            found[0].level == Level::Wrong && found[0].what.contains("it is not known which certificates are revoked"),
+            "{found:?}"
+        );
         fs::write(&crl, authority::revocations(&issuer, 1, &[], 0, 4_000_000_000_000).unwrap()).unwrap();
         fs::set_permissions(&crl, Permissions::from_mode(0o644)).unwrap();
         let found = inspect(dir, true);
@@ -197,7 +212,7 @@ mod tests {
         fs::write(&crl, "none").unwrap();
         assert_eq!(inspect(dir, true)[0].level, Level::Wrong);
         fs::write(&crl, vec![b'x'; usize::try_from(MAX_FILE).unwrap() + 1]).unwrap();
-        assert!(inspect(dir, true)[0].what.contains("no more than 8388608 are read"));
+        assert!(inspect(dir, true)[0].what.contains("the controller reads no more than 8388608"));
 
         // Files of root under umask 077, in the directory of the controller's user.
         if !rustix::process::geteuid().is_root() {
@@ -209,7 +224,9 @@ mod tests {
         let found = inspect(dir, true);
         assert!(found[0].what.contains("the controller (uid 64001) cannot read it (mode 0600, uid 0)"), "{found:?}");
         assert!(
-            found.iter().any(|found| found.level == Level::Wrong && found.what.contains("issued.jsonl is uid 0's"))
+            found
+                .iter()
+                .any(|found| found.level == Level::Wrong && found.what.contains("issued.jsonl belongs to uid 0"))
         );
         std::os::unix::fs::chown(&crl, None, Some(64_002)).unwrap();
         fs::set_permissions(&crl, Permissions::from_mode(0o640)).unwrap();
@@ -227,7 +244,7 @@ mod tests {
         assert!(std::process::Command::new("cp").args([&text, &program]).status().unwrap().success());
         let of = |hosts: &str| names(&hosts.parse().unwrap(), program.to_str().unwrap());
         let found = of("n[0-3]");
-        assert!(found.level == Level::Wrong && found.what.contains("2 names of no host here: n[0,2]"), "{found:?}");
+        assert!(found.level == Level::Wrong && found.what.contains("cannot resolve 2 names: n[0,2]"), "{found:?}");
         assert_eq!(of("n1,n3").level, Level::Ok);
         assert_eq!(names(&"n1".parse().unwrap(), "/no/such").level, Level::Skipped);
     }

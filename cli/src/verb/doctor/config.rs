@@ -44,7 +44,11 @@ pub(super) fn inspect(role: Role, file: &Path, findings: &mut Vec<Finding>) -> O
         let problems = lines.iter().filter(|line| !line.starts_with(' ') && !line.contains(" | "));
         for problem in problems {
             let what = problem.strip_prefix(&own).unwrap_or(problem);
-            findings.push(Finding::wrong(ABOUT, what, format!("correct it; {name} --check-config shows the place")));
+            findings.push(Finding::wrong(
+                ABOUT,
+                what,
+                format!("correct the configuration; {name} --check-config shows the place"),
+            ));
         }
         return None;
     }
@@ -69,7 +73,7 @@ pub(super) fn inspect(role: Role, file: &Path, findings: &mut Vec<Finding>) -> O
         }
         None => findings.push(Finding::wrong(
             ABOUT,
-            format!("{name} --print-config says nothing that this perilog can read"),
+            format!("this perilog cannot read what {name} --print-config prints"),
             "upgrade the older of the two",
         )),
     }
@@ -113,10 +117,11 @@ fn found(role: Role, file: &Path) -> Finding {
         (true, Some(dropins)) => Finding::ok(ABOUT, format!("{shown} is right, with {dropins}")),
         (false, Some(dropins)) => Finding::ok(ABOUT, format!("{dropins}: right; there is no {shown}")),
         (false, None) => {
-            let todo = format!("write it; {} --print-config prints all that can be in it", role.program());
+            let todo =
+                format!("write this file; {} --print-config prints all keys with their defaults", role.program());
             Finding::wrong(
                 ABOUT,
-                format!("there is no {shown}, nor a drop-in: {} has its defaults only", role.program()),
+                format!("there is neither {shown} nor a drop-in, so {} has only its defaults", role.program()),
                 todo,
             )
         }

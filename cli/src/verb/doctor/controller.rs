@@ -17,9 +17,9 @@ use super::{Finding, Role, config, failover, flux, kernel, limits};
 use crate::endpoint::{Answer, Endpoint};
 use crate::text;
 
-/// Least free space in bytes on the store's disk; with less, doctor's finding is wrong. The store keeps 8 MiB aside
-/// (its reserve), so that running work can end on a full disk. Making the reserve takes twice its size, and without it
-/// the controller refuses prologs.
+/// Least free space in bytes on the store's disk; with less, doctor reports `wrong`. The store keeps 8 MiB aside (its
+/// reserve), so that running work can end on a full disk. Making the reserve takes twice its size, and without it the
+/// controller refuses prologs.
 const LEAST_DISK: u64 = 16 * 1024 * 1024;
 /// Free space in bytes on the store's disk; with less, doctor warns.
 const LITTLE_DISK: u64 = 1024 * 1024 * 1024;
@@ -78,7 +78,7 @@ fn store(config: &Table) -> Vec<Finding> {
     let room = match rustix::fs::statvfs(directory) {
         Ok(room) => room,
         Err(error) => {
-            let todo = "systemctl start perilog-controller makes /var/lib/perilog; another directory is yours to make";
+            let todo = "systemctl start perilog-controller makes /var/lib/perilog; make any other directory yourself";
             return vec![Finding::wrong(ABOUT, format!("{shown}: {error}"), todo)];
         }
     };
@@ -88,11 +88,12 @@ fn store(config: &Table) -> Vec<Finding> {
     let size = size.map(|mib| format!("{} is {mib} MiB, ", path.display())).unwrap_or_default();
     let mut findings = vec![match free {
         ..LEAST_DISK => {
-            let todo = "make room: prologs are refused, what runs ends in the store's reserve";
+            let todo = "free space on this disk: the controller refuses prologs, and running work uses the store's \
+                        reserve to end";
             Finding::wrong(ABOUT, format!("{mib} MiB are left on {shown}"), todo)
         }
         LEAST_DISK..LITTLE_DISK => {
-            let todo = "make room, or keep less (retention, keep-attempts)";
+            let todo = "free space on this disk, or lower retention or keep-attempts in controller.toml";
             Finding::warning(ABOUT, format!("{size}{mib} MiB are left on {shown}"), todo)
         }
         _ => Finding::ok(ABOUT, format!("{size}{mib} MiB are left on {shown}")),
@@ -102,7 +103,11 @@ fn store(config: &Table) -> Vec<Finding> {
         && found.is_file()
     {
         let todo = format!("chmod 0600 {}", path.display());
-        findings.push(Finding::wrong(ABOUT, format!("{}: others can read what scripts printed", path.display()), todo));
+        findings.push(Finding::wrong(
+            ABOUT,
+            format!("{}: other users can read the output of scripts in it", path.display()),
+            todo,
+        ));
     }
     findings
 }
@@ -121,7 +126,7 @@ fn hooks(config: &Table) -> Vec<Finding> {
                 Finding::wrong("hooks", format!("[{hook}] {program} is not executable"), format!("chmod +x {program}"))
             }
             Err(error) => {
-                let todo = "put it there: releases and drains wait meanwhile (perilog ps)";
+                let todo = format!("install the program; until then, {hook}s wait (perilog ps)");
                 Finding::wrong("hooks", format!("[{hook}] {program}: {error}"), todo)
             }
         })
@@ -139,7 +144,7 @@ fn port(config: &Table) -> Option<Finding> {
         Err(error) => Finding::wrong(
             ABOUT,
             format!("{own}: {error}: no agent can connect"),
-            "systemctl status perilog-controller.socket (it says the port, where it is enabled); firewall",
+            "systemctl status perilog-controller.socket (shows the port, if this unit is enabled); check the firewall",
         ),
     })
 }
@@ -150,11 +155,12 @@ fn of_status(status: &StatusView) -> Vec<Finding> {
     findings.push(if status.version == ours {
         Finding::ok("version", format!("controller and this perilog are {ours}"))
     } else {
-        let what = format!("the controller is {}, this perilog {ours}", status.version);
+        let what = format!("the version of the controller is {}, that of this perilog {ours}", status.version);
         Finding::warning(
             "version",
             what,
-            "upgrade the older; systemctl restart perilog-controller if its package is newer already",
+            "upgrade the older package; if perilog-controller is upgraded already, restart it: systemctl restart \
+             perilog-controller",
         )
     });
     let away = status.nodes.saturating_sub(status.online);
@@ -164,27 +170,29 @@ fn of_status(status: &StatusView) -> Vec<Finding> {
         _ => Finding::warning(
             "nodes",
             format!("{away} of {} offline", text::count(status.nodes, "node")),
-            "perilog nodes; on one of them: perilog doctor node",
+            "perilog nodes lists them; on one of them, type perilog doctor node",
         ),
     });
     if status.quiet.is_some() {
         findings.push(Finding::warning(
             "quiet",
-            "an operator has asked for quiet: nothing new begins",
+            "an operator has quiesced the controller: nothing new begins",
             "perilog resume",
         ));
     }
     if status.outbox > 0 {
         let releases = text::count(status.outbox, "release");
-        let what = format!("the release hook has not taken {releases} yet");
-        findings.push(Finding::warning("outbox", what, "perilog ps shows which, and what a hook said"));
+        let what = format!("the release hook has not carried out {releases} yet");
+        findings.push(Finding::warning("outbox", what, "perilog ps shows them, and what the hook printed"));
     }
     // While attempts are abandoned, the first note of the status says so.
     let notes = status.notes.iter().enumerate();
     findings.extend(notes.map(|(i, note)| match (&status.recovery, i) {
-        (Some(_), 0) => {
-            Finding::wrong("recovery", note.as_str(), "perilog ps --abandoned lists them, each with its command")
-        }
+        (Some(_), 0) => Finding::wrong(
+            "recovery",
+            note.as_str(),
+            "perilog ps --abandoned lists the attempts, each with the command to type if its job is over",
+        ),
         _ => Finding::warning("note", note.as_str(), "perilog status"),
     }));
     findings
@@ -205,8 +213,14 @@ fn agents(controller: &str, nodes: &[NodeView]) -> Vec<Finding> {
             let names = HostList::from_names(&few).map(|list| list.to_string()).unwrap_or_default();
             let more = if hosts.len() > NAMES { " and more" } else { "" };
             let count = text::count(hosts.len() as u64, "agent");
-            let what = format!("{count} of version {version} ({names}{more}), the controller is {controller}");
-            Finding::warning("version", what, "upgrade the older ones; the versions N and N-1 work together meanwhile")
+            let what = format!(
+                "{count} of version {version} ({names}{more}), but the version of the controller is {controller}"
+            );
+            Finding::warning(
+                "version",
+                what,
+                "upgrade the older ones; two successive versions (N and N-1) work together meanwhile",
+            )
         })
         .collect()
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Finding, Role, shell};
+use crate::text;
 
 /// Adds the findings about the daemon's unit. `starts_at_boot`: systemd starts the unit at boot, and no cluster manager
 /// does.
@@ -18,7 +19,7 @@ pub(super) fn inspect(role: Role, starts_at_boot: bool, findings: &mut Vec<Findi
             findings.push(Finding::wrong(
                 ABOUT,
                 format!("systemd does not answer: {why}"),
-                "see whether PID 1 and the bus are well",
+                "check whether systemd (PID 1) and the system bus work",
             ));
             return;
         }
@@ -37,7 +38,7 @@ pub(super) fn inspect(role: Role, starts_at_boot: bool, findings: &mut Vec<Findi
         && get("LoadState") == "loaded"
         && !matches!(get("UnitFileState"), "enabled" | "enabled-runtime" | "linked" | "static")
     {
-        let what = format!("{unit}.service is not enabled: it does not come up with this host");
+        let what = format!("{unit}.service is not enabled: it does not start when this host boots");
         findings.push(Finding::warning(ABOUT, what, format!("systemctl enable {unit}")));
     }
     let pid = get("MainPID").parse::<u32>().ok().filter(|pid| *pid > 0);
@@ -63,15 +64,13 @@ fn state<'a>(unit: &str, get: &impl Fn(&str) -> &'a str) -> Finding {
             Finding::ok(ABOUT, format!("{unit} runs{status}"))
         }
         (_, "activating") => {
-            let todo = format!("journalctl -u {unit} says what it waits for");
-            Finding::warning(
-                ABOUT,
-                format!("{unit} is starting ({} restarts so far){}", get("NRestarts"), last_error(unit)),
-                todo,
-            )
+            let todo = format!("journalctl -u {unit} shows what {unit} waits for");
+            let restarts = text::count(get("NRestarts").parse().unwrap_or(0), "restart");
+            let what = format!("{unit} is starting ({restarts} so far){}", last_error(unit));
+            Finding::warning(ABOUT, what, todo)
         }
         (_, state) => {
-            let todo = format!("systemctl start {unit}; journalctl -u {unit} says why it ended");
+            let todo = format!("systemctl start {unit}; journalctl -u {unit} shows why it ended");
             Finding::wrong(ABOUT, format!("{unit} does not run ({state}){}", last_error(unit)), todo)
         }
     }
@@ -92,8 +91,8 @@ fn program(pid: u32, unit: &str) -> Option<Finding> {
     let exe = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
     let exe = exe.to_string_lossy().into_owned();
     let replaced = exe.strip_suffix(" (deleted)")?;
-    let what = format!("{unit} still runs the program that {replaced} was before it was replaced");
-    Some(Finding::warning("version", what, format!("systemctl restart {unit}: scripts go on meanwhile")))
+    let what = format!("{unit} still runs its old program: {replaced} was replaced after the start");
+    Some(Finding::warning("version", what, format!("systemctl restart {unit}; scripts keep running meanwhile")))
 }
 
 #[cfg(test)]

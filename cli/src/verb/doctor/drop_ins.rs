@@ -58,17 +58,17 @@ fn judge(paths: &[String]) -> Vec<Finding> {
     if !overriding.of_others.is_empty() {
         let what = format!("{} may change the unit of every task", overriding.of_others.join(", "));
         let todo = format!(
-            "name it to sort before {PIN}, or, if it is meant for tasks, put it into \
-             /etc/systemd/system/perilog-task-.service.d; systemctl daemon-reload"
+            "rename it so that it sorts before {PIN}, or, if it is meant for tasks, move it to \
+             /etc/systemd/system/perilog-task-.service.d; then systemctl daemon-reload"
         );
         findings.push(Finding::wrong(ABOUT, what, todo));
     }
     if !overriding.of_tasks.is_empty() {
-        let what = format!("in force, as the site's own for tasks: {}", overriding.of_tasks.join(", "));
+        let what = format!("the site's own drop-ins for task units are in effect: {}", overriding.of_tasks.join(", "));
         findings.push(Finding::ok(ABOUT, what));
     }
     if findings.is_empty() {
-        findings.push(Finding::ok(ABOUT, "none changes what the unit of a task must be"));
+        findings.push(Finding::ok(ABOUT, "no drop-in overrides the settings of task units"));
     }
     findings
 }
@@ -91,9 +91,13 @@ mod tests {
         put("usr/lib/systemd/system/perilog-task-.service.d/shutdown.conf");
         put("etc/systemd/system/service.d/50-hardening.conf");
         put("etc/systemd/system/service.d/zzz.txt");
-        assert_eq!(shown(), "ok drop-ins: none changes what the unit of a task must be");
+        assert_eq!(shown(), "ok drop-ins: no drop-in overrides the settings of task units");
         put("etc/systemd/system/perilog-task-.service.d/zzz-site.conf");
-        assert!(shown().starts_with("ok drop-ins: in force"), "{}", shown());
+        assert!(
+            shown().starts_with("ok drop-ins: the site's own drop-ins for task units are in effect"),
+            "{}",
+            shown()
+        );
         put("etc/systemd/system/service.d/zzzz-late.conf");
         put("etc/systemd/system/service.d/zzz-site.conf");
         let both = shown();

@@ -70,8 +70,8 @@ pub(super) fn inspect(role: Role, table: &Table) -> Vec<Finding> {
 
 fn node(table: &Table, enroll: &Table, munge: bool) -> Vec<Finding> {
     let Some(files) = tls::files(table) else {
-        let todo = "switch TLS on ([tls] enabled), or take [enroll] controller out";
-        return vec![Finding::wrong(ABOUT, "TLS is switched off, and so is enrolment", todo)];
+        let todo = "set [tls] enabled = true, or remove [enroll] controller";
+        return vec![Finding::wrong(ABOUT, "TLS is switched off, so this node cannot enrol", todo)];
     };
     let mut findings = Vec::new();
     let due = files.validity().ok().flatten();
@@ -79,11 +79,11 @@ fn node(table: &Table, enroll: &Table, munge: bool) -> Vec<Finding> {
     let has_certificate = due.is_some_and(|(_, until_ms)| clock::wall_ms() < until_ms);
     findings.extend(config::text(enroll, &["token"]).map(|path| token(Path::new(path), has_certificate || munge)));
     if config::text(enroll, &["token"]).is_none() && !munge && !has_certificate {
-        let todo =
-            "in agent.toml, [enroll]: token = \"FILE\" (perilog token create on the controller), or munge = true";
+        let todo = "set token = \"FILE\" in [enroll] of agent.toml (on the controller's host, perilog token create \
+                    makes a token), or munge = true";
         findings.push(Finding::wrong(
             ABOUT,
-            "there is neither a certificate nor a token nor munge to ask for one with",
+            "this node has no certificate, and neither a token nor munge to request one with",
             todo,
         ));
     }
@@ -96,35 +96,53 @@ fn node(table: &Table, enroll: &Table, munge: bool) -> Vec<Finding> {
 /// The agent renews it between two thirds and five sixths of this time: past that, the agent has tried and failed.
 fn renewal((from_ms, until_ms): (u64, u64), now_ms: u64) -> Finding {
     let lasts_ms = until_ms.saturating_sub(from_ms);
-    let todo = "journalctl -u perilog-agent says why it cannot renew it; the port of [enroll] is looked at below";
+    let todo = "journalctl -u perilog-agent shows why the agent cannot renew it; the port of [enroll] is checked below";
     match until_ms.checked_sub(now_ms) {
-        None => Finding::wrong(ABOUT, "the certificate has run out and was not renewed", todo),
+        None => Finding::wrong(ABOUT, "the certificate has expired and was not renewed", todo),
         Some(left) if left < lasts_ms / 6 => {
-            let what = format!("the certificate ends in {} and should have been renewed", text::age(left));
+            let what = format!("the certificate expires in {} and should have been renewed", text::age(left));
             Finding::wrong(ABOUT, what, todo)
         }
-        Some(left) => {
-            Finding::ok(ABOUT, format!("the certificate ends in {} and renews itself before", text::age(left)))
-        }
+        Some(left) => Finding::ok(
+            ABOUT,
+            format!("the certificate expires in {}, and the agent renews it before", text::age(left)),
+        ),
     }
 }
 
-/// Checks that the file of the enrolment token exists and that only root can read it. `spare`: the node can prove its
-/// name without the token, so a missing token is no problem.
 fn token(path: &Path, spare: bool) -> Finding {
+    token_as(rustix::process::geteuid().as_raw(), path, spare)
+}
+
+/// Checks that the file of the enrolment token exists, that it belongs to root or `own` (the user id of this process),
+/// and that only its owner can read it: the agent uses no other token. `spare`: the node can prove its name without the
+/// token, so a missing token is no problem.
+fn token_as(own: u32, path: &Path, spare: bool) -> Finding {
     let shown = path.display();
     match std::fs::metadata(path) {
+        Ok(file) if file.uid() != 0 && file.uid() != own => Finding::wrong(
+            ABOUT,
+            format!("{shown}: the token belongs to uid {}, so the agent does not use it", file.uid()),
+            format!("chown root: {shown}, and make a new token (perilog token create), because that user can read it"),
+        ),
         Ok(file) if file.mode() & 0o077 != 0 => Finding::wrong(
             ABOUT,
-            format!("{shown}: the token can be read by others (mode {:04o}), and is not used", file.mode() & 0o777),
-            format!("chmod 0600 {shown}, and make another one if others may have read it (perilog token create)"),
+            format!(
+                "{shown}: other users can read the token (mode {:04o}), so the agent does not use it",
+                file.mode() & 0o777
+            ),
+            format!(
+                "chmod 0600 {shown}; if another user may have read the token, make a new one (perilog token create)"
+            ),
         ),
-        Ok(_) => Finding::ok(ABOUT, format!("{shown}: the token is root's alone")),
+        Ok(_) => Finding::ok(ABOUT, format!("{shown}: only root can read the token")),
         Err(_) if spare => Finding::ok(ABOUT, format!("{shown}: no token, and none is needed now")),
         Err(error) => Finding::wrong(
             ABOUT,
             format!("{shown}: {error}, and there is no certificate"),
-            format!("on the controller: perilog --quiet token create HOST; bring it to {shown}, mode 0600"),
+            format!(
+                "on the controller's host, type perilog --quiet token create HOST; copy the token to {shown}, mode 0600"
+            ),
         ),
     }
 }
@@ -135,7 +153,7 @@ fn reach(address: &str, files: &TlsFiles, name: Option<&str>) -> Finding {
     let tls = match ClientTls::load_anonymous(files) {
         Ok(tls) => tls,
         Err(error) => {
-            let todo = "bring the authority's certificate ([tls] ca); it is no secret";
+            let todo = "copy the CA certificate to the file of [tls] ca on this node; it is not secret";
             return Finding::wrong(ABOUT, format!("{address} is not dialled: {error}"), todo);
         }
     };
@@ -149,7 +167,8 @@ fn reach(address: &str, files: &TlsFiles, name: Option<&str>) -> Finding {
         Ok(Err(error)) => Finding::wrong(
             ABOUT,
             error.to_string(),
-            "on the controller: [enroll] listen in controller.toml, perilog doctor controller; a firewall between?",
+            "on the controller's host, check [enroll] listen in controller.toml, and type perilog doctor controller; \
+             check firewalls between the hosts",
         ),
     }
 }
@@ -174,8 +193,8 @@ fn listens(listen: SocketAddr) -> Finding {
         Ok(_) => Finding::ok(ABOUT, format!("a process listens on port {}", listen.port())),
         Err(error) => Finding::wrong(
             ABOUT,
-            format!("{own}: {error}: no node can enrol or renew its certificate"),
-            "systemctl status perilog-controller; [enroll] listen counts from its next start on",
+            format!("{own}: {error}; no node can enrol or renew its certificate"),
+            "systemctl status perilog-controller; a changed [enroll] listen needs a restart",
         ),
     }
 }
@@ -193,7 +212,7 @@ fn has_munge(program: &Path, socket: &Path) -> Finding {
         Err(error) => Finding::wrong(
             ABOUT,
             format!("munged does not answer at {}: {error}", socket.display()),
-            "systemctl status munge; systemctl enable --now munge; the same /etc/munge/munge.key as on all hosts",
+            "systemctl status munge; systemctl enable --now munge; all hosts need the same /etc/munge/munge.key",
         ),
     }
 }
@@ -205,8 +224,8 @@ fn ports(first: u32) -> Finding {
         return Finding::wrong(
             ABOUT,
             format!(
-                "users may take ports from {first} on (net.ipv4.ip_unprivileged_port_start): they can lend this node's \
-                 address to who enrols by munge"
+                "users can bind ports from {first} on (net.ipv4.ip_unprivileged_port_start), so a user could let \
+                 another host enrol by munge with this node's address"
             ),
             "set net.ipv4.ip_unprivileged_port_start = 1024 in /etc/sysctl.d; sysctl --system; or use tokens instead \
              of munge",
@@ -231,10 +250,10 @@ mod tests {
     fn an_overdue_renewal_is_reported_before_the_certificate_ends() {
         let day = 86_400_000;
         for (now, level, part) in [
-            (day, Level::Ok, "ends in 29d and renews itself before"),
-            (25 * day, Level::Ok, "renews itself"),
-            (25 * day + 1, Level::Wrong, "ends in 4d23h and should have been renewed"),
-            (31 * day, Level::Wrong, "has run out"),
+            (day, Level::Ok, "expires in 29d, and the agent renews it before"),
+            (25 * day, Level::Ok, "renews it before"),
+            (25 * day + 1, Level::Wrong, "expires in 4d23h and should have been renewed"),
+            (31 * day, Level::Wrong, "has expired"),
         ] {
             let found = renewal((0, 30 * day), now);
             assert!(found.level == level && found.what.contains(part), "{now}: {found:?}");
@@ -248,8 +267,8 @@ mod tests {
         for (mode, spare, level, part) in [
             (None, false, Level::Wrong, "and there is no certificate"),
             (None, true, Level::Ok, "none is needed now"),
-            (Some(0o600), false, Level::Ok, "root's alone"),
-            (Some(0o640), true, Level::Wrong, "read by others (mode 0640)"),
+            (Some(0o600), false, Level::Ok, "only root can read"),
+            (Some(0o640), true, Level::Wrong, "other users can read the token (mode 0640)"),
         ] {
             if let Some(mode) = mode {
                 std::fs::write(&path, "abc").unwrap();
@@ -259,6 +278,21 @@ mod tests {
             assert!(found.level == level && found.what.contains(part), "{mode:?} {spare}: {found:?}");
             assert_eq!(found.todo.is_empty(), level == Level::Ok);
         }
+    }
+
+    /// Regression test: doctor called a token that another user owns root's alone, and the agent refused that token.
+    #[test]
+    fn a_token_of_another_owner_is_wrong() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        std::fs::write(&path, "abc").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        // Root gives the file to another user; the test then checks as two different users.
+        let _ = std::os::unix::fs::chown(&path, Some(65534), None);
+        let uid = std::fs::metadata(&path).unwrap().uid();
+        assert_eq!(token_as(uid, &path, false).level, Level::Ok);
+        let found = token_as(uid + 1, &path, true);
+        assert!(found.level == Level::Wrong && found.what.contains(&format!("belongs to uid {uid}")), "{found:?}");
     }
 
     #[test]

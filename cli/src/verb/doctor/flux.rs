@@ -15,8 +15,8 @@ const UNIT: &str = "perilog-flux.service";
 /// may not.
 const OWNER: &str = "flux";
 const PLUGIN: &str = "perilog-hold.so";
-const LOAD: &str = "plugins = [ { load = \"/usr/lib/perilog/perilog-hold.so\" } ] below [job-manager] in one file of \
-                    Flux's configuration, with all other plugins of the site";
+const LOAD: &str = "put plugins = [ { load = \"/usr/lib/perilog/perilog-hold.so\" } ] under [job-manager]; list all \
+                    plugins in one file, because Flux keeps only the last list";
 
 /// Checks Flux on the host of its rank 0. Returns no findings where `perilog-flux` is not in use.
 pub(super) fn inspect(controller: Option<&Table>) -> Vec<Finding> {
@@ -55,21 +55,23 @@ pub(super) fn on_a_node() -> Vec<Finding> {
 /// once. `command`: `[job-manager.housekeeping] command`; `path`: `[run.housekeeping] path` of the IMP. Both are empty
 /// if not set.
 fn housekeeping(command: &str, path: &str, is_program: impl Fn(&str) -> bool) -> Option<Finding> {
-    const FREE: &str = "Flux gives this node to the next job without housekeeping, under an epilog that still runs";
+    const FREE: &str = "Flux gives this node to the next job without housekeeping, even while an epilog still runs";
     match path {
         _ if !command.contains("flux-imp") => None,
         "" => {
             let what = format!("the IMP's configuration has no [run.housekeeping]: {FREE}");
-            let todo = "write it into /etc/flux/imp/conf.d, as in /usr/share/doc/perilog/flux.md";
+            let todo = "add it to a file in /etc/flux/imp/conf.d, as in /usr/share/doc/perilog/flux.md";
             Some(Finding::wrong(ABOUT, what, todo))
         }
         path if is_program(path) => Some(Finding::ok(ABOUT, format!("the IMP finds {path} for Flux's housekeeping"))),
         path => {
-            let what = format!("[run.housekeeping] path of the IMP: there is no program {path}: {FREE}");
+            let what = format!(
+                "the IMP's configuration names {path} in [run.housekeeping], but no such program exists: {FREE}"
+            );
             Some(Finding::wrong(
                 ABOUT,
                 what,
-                "install the package perilog, which has it, or mend the path in /etc/flux/imp/conf.d",
+                "install the package perilog, which has this program, or correct the path in /etc/flux/imp/conf.d",
             ))
         }
     }
@@ -134,12 +136,12 @@ fn configured(plugins: &str, path: &str, exists: impl Fn(&str) -> bool) -> Findi
         }
         Some(load) if load.starts_with('/') && !exists(load) => {
             let what = format!(
-                "[job-manager] plugins in Flux's configuration ({path}): there is no {load}: rank 0 does not start \
-                 again"
+                "Flux's configuration ({path}) loads {load}, which does not exist: the broker of rank 0 will fail at \
+                 its next start"
             );
             Finding::wrong(ABOUT, what, LOAD)
         }
-        Some(_) => Finding::ok(ABOUT, format!("{PLUGIN} is loaded when rank 0 starts again")),
+        Some(_) => Finding::ok(ABOUT, format!("the broker of rank 0 loads {PLUGIN} when it starts again")),
     }
 }
 
@@ -159,8 +161,8 @@ fn edge(state: &str, status: &str) -> Finding {
 
 /// Checks in the controller's configuration that the edge may connect, and that failed nodes are drained in Flux.
 fn settings(controller: &Table) -> Vec<Finding> {
-    const EDGE_TOML: &str = "[edge], group = \"flux\", drains = true in /etc/perilog/controller.d/edge.toml; systemctl \
-                             restart perilog-controller";
+    const EDGE_TOML: &str = "set group = \"flux\" and drains = true in [edge] of /etc/perilog/controller.d/edge.toml; \
+                             systemctl restart perilog-controller";
     let has = |path: &[&str]| config::text(controller, path).is_some();
     let mut findings = Vec::new();
     if !has(&["edge", "group"]) && !has(&["api", "group"]) {
@@ -170,7 +172,8 @@ fn settings(controller: &Table) -> Vec<Finding> {
     let edge = controller.get("edge").and_then(|edge| edge.get("drains")).and_then(toml::Value::as_bool);
     let has_command = controller.get("drain").and_then(|drain| drain.get("command")).is_some();
     if edge != Some(true) && !has_command {
-        let what = "[edge] drains is not true, and there is no [drain] command: nodes that failed stay in use in Flux";
+        let what =
+            "[edge] drains is not true, and there is no [drain] command: Flux continues to use nodes that failed";
         findings.push(Finding::warning(ABOUT, what, EDGE_TOML));
     }
     findings
@@ -194,10 +197,12 @@ fn checkpoints(period: &str) -> Finding {
     match period {
         "" => Finding::warning(
             ABOUT,
-            "[kvs] checkpoint-period is not set: a crash of rank 0 forgets every job since Flux was last started",
-            "[kvs] checkpoint-period = \"1m\" in Flux's configuration, and a restart of rank 0",
+            "[kvs] checkpoint-period is not set: after a crash of rank 0, Flux forgets every job since its last start",
+            "set [kvs] checkpoint-period = \"1m\" in Flux's configuration, and restart rank 0",
         ),
-        period => Finding::ok(ABOUT, format!("a crash of rank 0 forgets at most {period} of jobs")),
+        period => {
+            Finding::ok(ABOUT, format!("after a crash of rank 0, Flux forgets at most the last {period} of jobs"))
+        }
     }
 }
 
@@ -213,24 +218,28 @@ fn imp(
     if path.is_empty() {
         return Finding::warning(
             ABOUT,
-            "[exec] imp is not set: Flux runs jobs of the user flux alone",
-            "[exec] imp = \"/usr/libexec/flux/flux-imp\" in Flux's configuration, and a restart of Flux",
+            "[exec] imp is not set: Flux runs only jobs of the user flux",
+            "set [exec] imp = \"/usr/libexec/flux/flux-imp\" in Flux's configuration, and restart Flux",
         );
     }
     match mode(path) {
         Ok((0, mode)) if mode & SETUID != 0 => match runs(path) {
             Ok(()) => Finding::ok(ABOUT, format!("{path} starts jobs as their users")),
             Err(why) => {
-                let what = format!("{path} does not run for {OWNER}: every job of a user fails at its start: {why}");
+                let what =
+                    format!("{path} does not run as user {OWNER}, so every job of a user fails at its start: {why}");
                 Finding::wrong(
                     ABOUT,
                     what,
-                    format!("runuser -u {OWNER} -- {path} version; the IMP's configuration is in /etc/flux/imp/conf.d"),
+                    format!(
+                        "type runuser -u {OWNER} -- {path} version to see the error; the IMP's configuration is in \
+                         /etc/flux/imp/conf.d"
+                    ),
                 )
             }
         },
         Ok(_) => {
-            let what = format!("{path} is not setuid root: every job of a user fails at its start");
+            let what = format!("{path} is not setuid root, so every job of a user fails at its start");
             Finding::wrong(ABOUT, what, format!("chown root {path}; chmod u+s {path}"))
         }
         Err(why) => Finding::wrong(ABOUT, format!("[exec] imp: {path}: {why}"), "install flux-security"),
@@ -284,7 +293,11 @@ mod tests {
         let level = |plugins: &str| configured(plugins, "/etc/flux", |file| file == "/usr/lib/perilog/perilog-hold.so");
         for (plugins, expect, part) in [
             (r#"[{"load": "mf.so"}, {"load": "/usr/lib/perilog/perilog-hold.so"}]"#, Level::Ok, "starts again"),
-            (r#"[{"load": "/usr/lib/perilog-hold.so"}]"#, Level::Wrong, "there is no /usr/lib/perilog-hold.so"),
+            (
+                r#"[{"load": "/usr/lib/perilog-hold.so"}]"#,
+                Level::Wrong,
+                "loads /usr/lib/perilog-hold.so, which does not exist",
+            ),
             (r#"[{"load": "mf.so"}]"#, Level::Wrong, "does not load"),
             ("[]", Level::Wrong, "does not load"),
         ] {

@@ -14,13 +14,14 @@ pub(super) fn clock(findings: &mut Vec<Finding>) {
     const ABOUT: &str = "clock";
     let output = shell::ask("timedatectl", &["show", "--property", "NTPSynchronized", "--value"]);
     findings.push(match output.as_ref().map(|output| (output.ok, output.stdout.trim())) {
-        Ok((true, "yes")) => Finding::ok(ABOUT, "is kept by NTP"),
+        Ok((true, "yes")) => Finding::ok(ABOUT, "the clock is synchronised by NTP"),
         Ok((true, _)) => Finding::warning(
             ABOUT,
-            "is not kept by NTP: certificates are refused where it is wrong, and times of nodes do not fit together",
+            "the clock is not synchronised by NTP: if it is wrong, certificates are refused, and the times of nodes do \
+             not match",
             "set up chrony or systemd-timesyncd; timedatectl",
         ),
-        _ => Finding::skipped(ABOUT, "timedatectl does not say whether it is kept by NTP"),
+        _ => Finding::skipped(ABOUT, "timedatectl does not show whether the clock is synchronised by NTP"),
     });
 }
 
@@ -45,8 +46,8 @@ fn somaxconn(found: Option<u64>, nodes: u64) -> Finding {
         Some(found) if found < nodes.min(65_535) => Finding::warning(
             ABOUT,
             format!(
-                "net.core.somaxconn is {found}: when {nodes} agents dial at once the kernel drops some, which come \
-                 again a second or more later"
+                "net.core.somaxconn is {found}: if {nodes} agents dial at once, the kernel drops some connections, and \
+                 those agents dial again a second or more later"
             ),
             format!(
                 "echo 'net.core.somaxconn = {}' >/etc/sysctl.d/60-perilog.conf; sysctl --system; systemctl restart \
@@ -55,7 +56,7 @@ fn somaxconn(found: Option<u64>, nodes: u64) -> Finding {
             ),
         ),
         Some(found) => {
-            Finding::ok(ABOUT, format!("net.core.somaxconn is {found}, for {nodes} agents that dial at once"))
+            Finding::ok(ABOUT, format!("net.core.somaxconn is {found}, enough for {nodes} agents that dial at once"))
         }
     }
 }
@@ -72,8 +73,7 @@ fn neighbours(family: &str, found: Option<u64>, nodes: u64) -> Finding {
         Some(found) if found < need => Finding::warning(
             ABOUT,
             format!(
-                "{name} is {found}: where {nodes} nodes are on this host's own network the table of neighbours \
-                 overflows"
+                "{name} is {found}: with {nodes} nodes on this host's network the neighbour (ARP/NDP) table overflows"
             ),
             format!(
                 "set gc_thresh1, 2 and 3 of net.{family}.neigh.default to {}, {} and {} in /etc/sysctl.d; sysctl \
@@ -83,7 +83,7 @@ fn neighbours(family: &str, found: Option<u64>, nodes: u64) -> Finding {
                 need.next_power_of_two() * 2
             ),
         ),
-        Some(found) => Finding::ok(ABOUT, format!("{name} is {found}, for {nodes} nodes")),
+        Some(found) => Finding::ok(ABOUT, format!("{name} is {found}, enough for {nodes} nodes")),
     }
 }
 

@@ -76,10 +76,10 @@ pub(super) fn inspect(role: Role, nodes: Option<u64>, findings: &mut Vec<Finding
 /// programs. `is_running`: the agent runs. `another`: tries to make one more instance.
 fn inotify(is_running: bool, another: impl FnOnce() -> rustix::io::Result<()>) -> Finding {
     match another() {
-        Ok(()) => Finding::ok(ABOUT, "root may have another inotify instance"),
+        Ok(()) => Finding::ok(ABOUT, "root has inotify instances left"),
         Err(Errno::MFILE) => {
-            let then = if is_running { "once it is restarted" } else { "now" };
-            let what = format!("root's inotify instances are used up: perilog-agent cannot start {then}");
+            let then = if is_running { "will fail at its next start" } else { "cannot start" };
+            let what = format!("root has no inotify instance left: perilog-agent {then}");
             let todo = "echo 'fs.inotify.max_user_instances = 1024' >/etc/sysctl.d/60-perilog.conf; sysctl --system";
             Finding::wrong(ABOUT, what, todo)
         }
@@ -96,9 +96,11 @@ fn judge(unit: &str, nodes: Option<u64>, needs: &[Need], limit: impl Fn(&Need) -
     let low = needs.iter().filter_map(|need| Some((need, limit(need).filter(|limit| *limit < need.least)?)));
     let mut found: Vec<Finding> = low
         .map(|(Need { directive, what, least, .. }, limit)| {
-            let what = format!("{unit} may have {limit} {what}: fewer than {least}{for_nodes}");
-            let todo =
-                format!("systemctl edit {unit}: [Service] {directive}={least} or more; systemctl restart {unit}");
+            let what = format!("the limit of {unit} is {limit} {what}, but it needs {least}{for_nodes}");
+            let todo = format!(
+                "type systemctl edit {unit}, and set {directive}={least} or more in [Service]; then systemctl restart \
+                 {unit}"
+            );
             Finding::wrong(ABOUT, what, todo)
         })
         .collect();
@@ -110,7 +112,7 @@ fn judge(unit: &str, nodes: Option<u64>, needs: &[Need], limit: impl Fn(&Need) -
         let files = if files == u64::MAX { "any number of".to_owned() } else { files.to_string() };
         found.push(Finding::ok(
             ABOUT,
-            format!("{unit} may open {files} files, and has memory and processes{for_nodes}"),
+            format!("{unit} may open {files} files, and has enough memory and processes{for_nodes}"),
         ));
     }
     found

@@ -59,19 +59,19 @@ use crate::{style, text, values};
 /// Find what is wrong on this host, and what to do about it
 ///
 /// Inspects configuration, certificates, bus, directories, scripts, clock, limits, versions and connections of a node
-/// or of the controller, also if its daemon is down; changes nothing. Run it as root: other users may not read keys.
-/// Exits with 0 if nothing is wrong (a warning is no fault), 1 otherwise. With --quiet: only what is wrong, and
+/// or of the controller, also if its daemon is down; changes nothing. Run it as root, because other users cannot read
+/// keys. Exits with 0 if nothing is wrong (warnings do not count), 1 otherwise. With --quiet: only what is wrong, and
 /// warnings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// `node` or `controller`; without it, every role configured on this host.
     #[arg(value_enum)]
     role: Option<Role>,
-    /// The configuration instead of /etc/perilog/agent.toml or controller.toml.
+    /// Check this configuration instead of /etc/perilog/agent.toml or controller.toml.
     #[arg(long, value_name = "FILE", requires = "role")]
     config: Option<PathBuf>,
-    /// Ask these nodes, each for what its own `perilog doctor node` finds, over ssh, 16 at a time: for root, with keys
-    /// that need no password. Findings that nodes share are one line. With --quiet: the nodes where something is wrong.
+    /// Run `perilog doctor node` on these nodes over ssh, 16 at a time. Root needs ssh keys that work without a
+    /// password. Nodes with the same finding share a line. With --quiet: the nodes where something is wrong.
     #[arg(long, value_name = "HOSTLIST", value_parser = values::hosts, conflicts_with = "role")]
     nodes: Option<HostList>,
 }
@@ -173,8 +173,8 @@ pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit,
         None => roles_here(),
     };
     if roles.is_empty() {
-        let text = "neither a node nor the controller is configured here (/etc/perilog/agent.toml, controller.toml): \
-                    say which, `perilog doctor node`";
+        let text = "neither a node nor the controller is configured here (/etc/perilog/agent.toml, controller.toml); \
+                    name the role: perilog doctor node";
         return Err(Fault::Usage(text.to_owned()));
     }
     let reports: Vec<Report> = roles.into_iter().map(|role| inspect(role, args.config.clone(), endpoint)).collect();
@@ -194,7 +194,7 @@ fn inspect(role: Role, file: Option<PathBuf>, endpoint: &Endpoint) -> Report {
     if !rustix::process::geteuid().is_root() {
         findings.push(Finding::warning(
             "you",
-            "this is not root: keys and limits of daemons cannot be read",
+            "perilog doctor does not run as root, so it cannot read keys and the limits of daemons",
             "run it as root",
         ));
     }
@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn each_finding_says_what_to_do() {
         let findings = vec![
-            Finding::ok("clock", "is kept by NTP"),
+            Finding::ok("clock", "the clock is synchronised by NTP"),
             Finding::warning("certificate", "cert.pem ends in 12 days", "issue a new one"),
             Finding::wrong("scripts", "/etc/perilog/prolog.d: others can write it", "chmod go-w /etc/perilog/prolog.d"),
         ];
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(
             table,
             "node\n\
-             \u{20} ok       clock        is kept by NTP\n\
+             \u{20} ok       clock        the clock is synchronised by NTP\n\
              \u{20} warning  certificate  cert.pem ends in 12 days\n\
              \u{20}                       -> issue a new one\n\
              \u{20} wrong    scripts      /etc/perilog/prolog.d: others can write it\n\

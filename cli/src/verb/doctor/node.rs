@@ -55,7 +55,7 @@ fn runner(path: &Path) -> Option<Finding> {
         Ok(_) if is_noexec(path) => "its file system is mounted noexec".to_owned(),
         Ok(_) => return None,
     };
-    let what = format!("{}: {why}: systemd cannot execute it, so every task fails", path.display());
+    let what = format!("{}: {why}; systemd cannot execute it, so every task fails", path.display());
     Some(Finding::wrong("runner", what, "install the package perilog-agent again"))
 }
 
@@ -65,7 +65,7 @@ fn bus() -> Finding {
         Ok(_) => Finding::ok(ABOUT, format!("{BUS} answers")),
         Err(error) => Finding::wrong(
             ABOUT,
-            format!("{BUS}: {error}: no task can be started"),
+            format!("{BUS}: {error}; no task can be started"),
             "systemctl status dbus.socket dbus.service; systemctl start dbus",
         ),
     }
@@ -78,9 +78,12 @@ fn run_directory(path: &Path) -> Vec<Finding> {
     let about = path.display();
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            findings.push(Finding::skipped(ABOUT, format!("{about} is not there yet: perilog-agent.service makes it")));
+            findings
+                .push(Finding::skipped(ABOUT, format!("{about} does not exist yet; perilog-agent.service makes it")));
         }
-        Err(error) => findings.push(Finding::wrong(ABOUT, format!("{about}: {error}"), "see what is in its place")),
+        Err(error) => {
+            findings.push(Finding::wrong(ABOUT, format!("{about}: {error}"), "check what exists at this path"))
+        }
         Ok(found) if !found.is_dir() || found.uid() != 0 || found.mode() & 0o022 != 0 => {
             let todo = format!("chown root: {about}; chmod 0755 {about}");
             findings.push(Finding::wrong(ABOUT, format!("{about} is not a directory that only root can write"), todo));
@@ -93,7 +96,7 @@ fn run_directory(path: &Path) -> Vec<Finding> {
         let mib = free / 1024 / 1024;
         findings.push(if free < LEAST_RUN || (room.f_files > 0 && room.f_favail < LEAST_INODES) {
             let what = format!(
-                "{mib} MiB and {} files are left on {}: tasks are refused when it is full",
+                "{mib} MiB and {} files are left on {}; when it is full, the agent refuses tasks",
                 room.f_favail,
                 on.display()
             );
@@ -116,12 +119,17 @@ fn reach(config: &Table, agent: Option<&str>) -> Vec<Finding> {
     const ABOUT: &str = "controller";
     let addresses = config::texts(config, "controller");
     if addresses.is_empty() {
-        let what = "no controller is configured: this host runs its own tasks only";
+        let what = "no controller is configured: this host runs only its own tasks";
         return vec![Finding::ok(ABOUT, what)];
     }
     let client = match tls::files(config).map(|files| ClientTls::load(&files)).transpose() {
         Ok(client) => client,
-        Err(_) => return vec![Finding::skipped(ABOUT, "not dialled: the certificates cannot be used")],
+        Err(_) => {
+            return vec![Finding::skipped(
+                ABOUT,
+                "the controller was not dialled, because the certificates cannot be used",
+            )];
+        }
     };
     let name = config::text(config, &["tls", "server-name"]);
     addresses.into_iter().flat_map(|address| one(address, client.clone(), name, agent)).collect()
@@ -130,8 +138,8 @@ fn reach(config: &Table, agent: Option<&str>) -> Vec<Finding> {
 fn one(address: &str, client: Option<ClientTls>, name: Option<&str>, agent: Option<&str>) -> Vec<Finding> {
     const ABOUT: &str = "controller";
     let todo = format!(
-        "is that the controller's host? ping it; on it: systemctl status perilog-controller.socket perilog-controller; \
-         a firewall between? ({address})"
+        "check that {address} is the address of the controller and answers ping; on the controller's host, type \
+         systemctl status perilog-controller.socket perilog-controller; check firewalls between the hosts"
     );
     let mut to = match client {
         Some(client) => Dial::tls(address, client),
@@ -150,7 +158,7 @@ fn one(address: &str, client: Option<ClientTls>, name: Option<&str>, agent: Opti
         // A controller sends first, but only after checking the client's certificate.
         match tokio::time::timeout(REACH, link.reader.next()).await {
             Err(_) => Err(format!(
-                "{address} is connected and silent: its controller hangs, or does not run behind its socket"
+                "{address} accepts the connection but sends nothing: the controller hangs, or only its socket unit runs"
             )),
             Ok(Err(error)) => Err(error.to_string()),
             Ok(Ok(None)) => Err(format!("{address} closed the connection")),
@@ -159,14 +167,15 @@ fn one(address: &str, client: Option<ClientTls>, name: Option<&str>, agent: Opti
     });
     match greeted {
         Ok((peer, greeting)) => {
-            let greeted = Finding::ok(ABOUT, format!("{address} ({peer}) answers and takes our certificate"));
+            let greeted = Finding::ok(ABOUT, format!("{address} ({peer}) answers and accepts this node's certificate"));
             vec![greeted, version::agent_and_controller(agent, address, &greeting)]
         }
         Err(why) => vec![Finding::wrong(
             ABOUT,
             why.clone(),
             if why.contains(&TlsFault::RefusedByPeer.to_string()) {
-                "its log says what it dislikes about this host's certificate: journalctl -u perilog-controller there"
+                "the controller's log shows why it refuses this node's certificate; on the controller's host: \
+                 journalctl -u perilog-controller"
                     .to_owned()
             } else if why.contains("certificate") {
                 "compare the `ca` files of both sides, and the name in the controller's certificate with the address \
@@ -197,12 +206,12 @@ fn agent(endpoint: &Endpoint, has_controller: bool) -> Option<Finding> {
             Finding::ok(ABOUT, format!("{} has a session with {controller}", body.host))
         }
         Ok(Answer { body, .. }) if !has_controller => {
-            Finding::ok(ABOUT, format!("{} runs tasks of its own, and needs no controller for that", body.host))
+            Finding::ok(ABOUT, format!("{} runs only its own tasks, and needs no controller for that", body.host))
         }
         Ok(Answer { body, .. }) => Finding::wrong(
             ABOUT,
             format!("{} has no session with a controller", body.host),
-            "journalctl -u perilog-agent says why; scripts that run go on",
+            "journalctl -u perilog-agent shows why; running scripts continue",
         ),
         // The module `daemon` reports an agent that does not run.
         Err(fault) if !Path::new(SOCKET).exists() => Finding::skipped(ABOUT, format!("does not answer: {fault}")),
@@ -234,8 +243,8 @@ mod tests {
     fn what_a_controller_says_first_is_read() {
         let to_come = Preamble { lowest: 900, highest: 901, release: "9.0".to_owned() };
         for (greeting, level, part) in [
-            (Preamble::ours("1.0").encode(), Level::Ok, "is 1.0, as the agent is"),
-            (Preamble::ours("1.1").encode(), Level::Warning, "is 1.1, the agent 1.0"),
+            (Preamble::ours("1.0").encode(), Level::Ok, "and the agent have version 1.0"),
+            (Preamble::ours("1.1").encode(), Level::Warning, "is 1.1, that of the agent 1.0"),
             (to_come.encode(), Level::Wrong, "no common version"),
             ("SSH-2.0".into(), Level::Wrong, "does not speak perilog's protocol"),
         ] {

@@ -30,8 +30,12 @@ pub(super) fn inspect(config: &Table) -> Vec<Finding> {
     };
     let lookups: Vec<Lookup<Vec<Finding>>> = actions.iter().filter_map(lookup).collect();
     let none = |none: NoAnswer| {
-        let todo = "see which file system it is on (findmnt -T), and whether its server answers";
-        vec![Finding::wrong(ABOUT, format!("{none}: every task hangs, until its limit drains the node"), todo)]
+        let todo = "check the file system of these paths (findmnt -T), and whether its server answers";
+        vec![Finding::wrong(
+            ABOUT,
+            format!("{none}; every task hangs until its limit passes and the node is drained"),
+            todo,
+        )]
     };
     lookups.into_iter().flat_map(|lookup| lookup.answer().unwrap_or_else(none)).collect()
 }
@@ -63,14 +67,14 @@ fn of_action(name: &str, action: &Table) -> Vec<Finding> {
     let must_run = action.get("empty").and_then(toml::Value::as_str) == Some("fail");
     match (count, found.is_empty()) {
         (0, _) if must_run => {
-            let what = format!("{name}: there is no script, and empty is \"fail\": every task fails");
-            found.push(Finding::wrong(ABOUT, what, "put a script there (mode 0755), or take `empty` away"));
+            let what = format!("{name}: there is no script, and empty is \"fail\", so every task fails");
+            found.push(Finding::wrong(ABOUT, what, "add a script (mode 0755), or remove `empty` from the action"));
         }
         // The administrator may have meant a skipped file as a script.
         (0, false) if found.iter().all(|finding| finding.level == Level::Warning) => found.push(Finding::warning(
             ABOUT,
             format!("{name}: no script runs, and every task is ok"),
-            "make the scripts executable; with empty = \"fail\" such a task fails",
+            "make the scripts executable; if such a task is to fail, set empty = \"fail\"",
         )),
         (_, true) => found.push(Finding::ok(ABOUT, format!("{name}: {}", text::count(count, "script")))),
         _ => {}
@@ -84,15 +88,15 @@ pub(in crate::verb) fn skipped(path: &Path, why: Skip) -> Finding {
 
 /// Warns of a script whose name looks parked, although the runner runs the script.
 pub(in crate::verb) fn parked(name: &str, path: &Path) -> Option<Finding> {
-    let what = || format!("{} is run as any other script: a name does not park it", path.display());
-    let todo = || format!("chmod -x {0}, or take it away", path.display());
+    let what = || format!("{} runs like any other script: its name does not disable it", path.display());
+    let todo = || format!("chmod -x {0}, or remove it", path.display());
     scripts::is_parked(name).then(|| Finding::warning(ABOUT, what(), todo()))
 }
 
 pub(in crate::verb) fn wrong(name: &str, why: &Wrong) -> Finding {
     let todo = match why {
         Wrong::Untrusted(Untrusted::Written { path, .. }) if is_for_everyone(path) => {
-            format!("keep scripts elsewhere: {} is for everyone", path.display())
+            format!("keep scripts in another directory: everyone can write to {}", path.display())
         }
         Wrong::Untrusted(Untrusted::Written { path, .. }) => {
             format!("chown root: {0}; chmod go-w {0}", path.display())
@@ -100,16 +104,16 @@ pub(in crate::verb) fn wrong(name: &str, why: &Wrong) -> Finding {
         Wrong::Untrusted(Untrusted::Unseen { path, source }) | Wrong::Unreadable { path, source }
             if source.kind() == ErrorKind::NotFound =>
         {
-            format!("make {}, or take away what names it", path.display())
+            format!("create {}, or remove the setting or link that names it", path.display())
         }
         Wrong::NoExec { path } => {
-            format!("keep scripts on another file system, or mount this one with exec: findmnt -T {}", path.display())
+            format!("keep scripts on another file system, or mount this one with exec (findmnt -T {})", path.display())
         }
         Wrong::Untrusted(Untrusted::Unseen { path, .. } | Untrusted::Links { path } | Untrusted::Relative { path })
         | Wrong::Unreadable { path, .. }
         | Wrong::Name { path } => format!("see what {} is", path.display()),
     };
-    Finding::wrong(ABOUT, format!("{name}: {why}: every task fails"), todo)
+    Finding::wrong(ABOUT, format!("{name}: {why}; every task fails"), todo)
 }
 
 /// Returns `true` for a directory that everyone can write and that has the sticky bit, such as /tmp.
@@ -132,11 +136,11 @@ mod tests {
     fn an_action_that_cannot_run_is_wrong() {
         assert!(of("x = 1")[0].what.contains("no action is configured"));
         for (action, part, todo) in [
-            ("directories = ['/no/such/prolog.d']", "prolog: /no: No such file", "make /no, or"),
-            ("command = ['/no/such']", "prolog: /no: No such file", "make /no, or"),
+            ("directories = ['/no/such/prolog.d']", "prolog: /no: No such file", "create /no, or"),
+            ("command = ['/no/such']", "prolog: /no: No such file", "create /no, or"),
             ("command = ['true']", "prolog: true: not an absolute path", "see what true is"),
             // With the sticky bit, a user cannot rename files of other users, but can still add a file.
-            ("directories = ['/tmp']", "prolog: /tmp: everyone can write it", "keep scripts elsewhere"),
+            ("directories = ['/tmp']", "prolog: /tmp: everyone can write it", "keep scripts in another directory"),
         ] {
             let found = of(&format!("[action.prolog]\n{action}"));
             assert!(found.len() == 1 && found[0].level == Level::Wrong, "{found:?}");
@@ -156,7 +160,7 @@ mod tests {
             found.into_iter().map(|finding| (finding.level, finding.what)).collect::<Vec<_>>()
         };
         assert_eq!(levels(""), [(Level::Ok, "prolog: 0 scripts".to_owned())]);
-        let fails = "prolog: there is no script, and empty is \"fail\": every task fails".to_owned();
+        let fails = "prolog: there is no script, and empty is \"fail\", so every task fails".to_owned();
         assert_eq!(levels("empty = 'fail'"), [(Level::Wrong, fails)]);
         fs::write(dir.path().join("10-hello"), "#!/bin/sh\n").unwrap();
         fs::set_permissions(dir.path().join("10-hello"), Permissions::from_mode(0o644)).unwrap();

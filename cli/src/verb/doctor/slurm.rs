@@ -63,27 +63,28 @@ fn longest(config: &Table) -> Span {
 /// the limits of prolog and epilog. `config`: the output of `scontrol show config`.
 fn waits(stop: Option<Span>, limit: Span, config: &str) -> Finding {
     let Some(stop) = stop else {
-        return Finding::skipped(ABOUT, "systemd does not say how long it waits for slurmd to stop");
+        return Finding::skipped(ABOUT, "systemd does not show how long it waits for slurmd to stop");
     };
     let seconds = value(config, "SlurmdTimeout").and_then(|value| value.split(' ').next()?.parse::<u64>().ok());
-    let Some(seconds) = seconds else { return Finding::skipped(ABOUT, "scontrol show config says no SlurmdTimeout") };
+    let Some(seconds) = seconds else { return Finding::skipped(ABOUT, "scontrol show config shows no SlurmdTimeout") };
     // Slurm pings three times in that time: the last answer may be older than the stop by a third. 0: never.
     let given_up = if seconds == 0 { Span::INFINITE } else { Span::from_millis(seconds * 2_000 / 3) };
     let enough = given_up.as_millis().map_or(DROP_IN_STOP, |ms| DROP_IN_STOP.min(Span::from_millis(ms / 2)));
     let is_short = stop < limit && stop < enough;
     if stop >= given_up && seconds > 0 {
         let what = format!(
-            "a slurmd that stops waits up to {stop} for its prologs; Slurm gives the node up after {given_up} \
-             (SlurmdTimeout is {seconds} s), begins the job elsewhere, and then that slurmd begins the job, too"
+            "when slurmd stops, it waits up to {stop} for its prologs, but Slurm gives the node up after {given_up} \
+             (SlurmdTimeout is {seconds} s) and begins the job elsewhere; then this slurmd begins the job, too"
         );
-        let todo = format!("TimeoutStopSec of slurmd.service below {given_up}, or a larger SlurmdTimeout; {DROP_IN}");
+        let todo =
+            format!("set TimeoutStopSec of slurmd.service below {given_up}, or a larger SlurmdTimeout; {DROP_IN}");
         Finding::warning(ABOUT, what, todo)
     } else if is_short {
         let limit = if limit.is_infinite() { "have no limit".to_owned() } else { format!("may take {limit}") };
-        let what = format!("systemd kills a slurmd that stops after {stop}; prologs and epilogs {limit}");
+        let what = format!("when slurmd stops, systemd kills it after {stop}, but prologs and epilogs {limit}");
         Finding::warning(ABOUT, what, DROP_IN)
     } else {
-        Finding::ok(ABOUT, format!("slurmd has {stop} to stop, and Slurm does not give the node up before"))
+        Finding::ok(ABOUT, format!("slurmd has {stop} to stop, and Slurm does not give the node up in that time"))
     }
 }
 
@@ -98,7 +99,7 @@ fn allocates(config: &str) -> Finding {
         ABOUT,
         "PrologFlags has no Alloc: nodes without a step run no prolog, and a job whose slurmd dies in the prolog is \
          stuck",
-        "PrologFlags=Alloc in slurm.conf; scontrol reconfigure",
+        "set PrologFlags=Alloc in slurm.conf; scontrol reconfigure",
     )
 }
 
@@ -106,13 +107,13 @@ fn allocates(config: &str) -> Finding {
 /// `config`: the output of `scontrol show config`.
 fn selects(config: &str) -> Finding {
     match value(config, "SelectType") {
-        None => Finding::skipped(ABOUT, "scontrol show config says no SelectType"),
+        None => Finding::skipped(ABOUT, "scontrol show config shows no SelectType"),
         Some("select/linear") => Finding::warning(
             ABOUT,
-            "SelectType is select/linear: Slurm gives a node to the next job under a live epilog, and also when that \
+            "SelectType is select/linear: Slurm gives a node to the next job while the epilog still runs, even if that \
              epilog fails",
-            "SelectType=select/cons_tres in slurm.conf, with everything stopped; serialize = \"host\" in agent.toml \
-             keeps the scripts apart",
+            "stop all of Slurm, and set SelectType=select/cons_tres in slurm.conf; with select/linear, serialize = \
+             \"host\" in agent.toml keeps the scripts of two jobs apart",
         ),
         Some(kind) => Finding::ok(ABOUT, format!("SelectType is {kind}: nodes are held until their epilog has ended")),
     }
@@ -135,7 +136,7 @@ fn kills(config: &str, limit: Span) -> Finding {
                 if limit.is_infinite() { "have no limit of perilog's".to_owned() } else { format!("may take {limit}") };
             let what = format!(
                 "Slurm kills the hook of a prolog or epilog after {seconds} s (PrologEpilogTimeout) and drains the \
-                 node, while scripts go on: they {limit}"
+                 node, while the scripts keep running, because they {limit}"
             );
             let todo = "give [action.prolog] and [action.epilog] in agent.toml a timeout below PrologEpilogTimeout; \
                         on-timeout = \"kill\" for scripts that ignore SIGTERM";

@@ -30,7 +30,7 @@ pub(super) fn inspect(role: Role, table: &Table, findings: &mut Vec<Finding>) {
         findings.push(Finding::warning(
             ABOUT,
             "TLS is switched off: anyone who reaches the port can impersonate a node",
-            "leave it so on a closed network only; [tls] enabled",
+            "set [tls] enabled = true; leave TLS off on a closed network only",
         ));
         return;
     };
@@ -43,10 +43,12 @@ pub(super) fn inspect(role: Role, table: &Table, findings: &mut Vec<Finding>) {
         Err(error) => {
             let word = role.as_str();
             let todo = if role == Role::Node && enroll::renews_itself(table) {
-                "the agent asks for its certificate by itself: see `enrolment`, and journalctl -u perilog-agent"
-                    .to_owned()
+                "the agent itself requests its certificate; see `enrolment`, and journalctl -u perilog-agent".to_owned()
             } else {
-                format!("make them with `perilog ca issue --role {word} HOST`, or see [tls] in the configuration")
+                format!(
+                    "issue certificates with `perilog ca issue --role {word} HOST`, or correct the paths of [tls] in \
+                     the configuration"
+                )
             };
             findings.push(Finding::wrong(ABOUT, error.to_string(), todo));
         }
@@ -76,10 +78,10 @@ fn names_of(role: Role, names: &[String], own: Option<&str>, path: &Path) -> Fin
     let (path, named) = (path.display(), names.join(", "));
     match (role, own) {
         (Role::Node, Some(own)) if !names.iter().any(|name| name.eq_ignore_ascii_case(own)) => {
-            let todo = format!("issue one for {own}, or set `host` in agent.toml to what it is called there");
+            let todo = format!("issue a certificate for {own}, or set `host` in agent.toml to a name in this one");
             Finding::wrong(
                 ABOUT,
-                format!("{path} is for {named}, this host is {own}: the controller will not let it in"),
+                format!("{path} is for {named}, but this host is {own}: the controller will refuse it"),
                 todo,
             )
         }
@@ -91,16 +93,20 @@ fn validity(read: &Read, now_ms: u64) -> Finding {
     let (file, until) = (&read.file, when::day(read.not_after_ms));
     if now_ms < read.not_before_ms {
         let from = when::second(read.not_before_ms);
-        let what = format!("{file} ({}) is valid from {from} on, and here it is {}", read.role, when::second(now_ms));
+        let what = format!(
+            "{file} ({}) is valid from {from} on, but the clock of this host shows {}",
+            read.role,
+            when::second(now_ms)
+        );
         return Finding::wrong(ABOUT, what, "set the clock");
     }
     let todo = match read.role {
         "authority" => {
-            "make a new authority beside the old one and have both in the `ca` files until all certificates are new"
+            "make a new authority, and keep the old one beside it in the `ca` files until all certificates are replaced"
         }
         _ => {
-            "issue a new one (perilog ca issue) and put it in place: agents read it at their next dial, the controller \
-             at a reload"
+            "issue a new certificate (perilog ca issue) and install it; agents read it when they next connect, the \
+             controller at a reload"
         }
     };
     match read.not_after_ms.checked_sub(now_ms) {
@@ -139,7 +145,7 @@ mod tests {
             (0, 129, Level::Warning, "in 29d"),
             (0, 130, Level::Ok, "30 days"),
             (0, 99, Level::Wrong, "has expired"),
-            (101, 365, Level::Wrong, "and here it is"),
+            (101, 365, Level::Wrong, "but the clock of this host shows"),
         ] {
             let found = validity(&read(from, to), 100 * DAY_MS);
             assert!(found.level == level && found.what.contains(part), "{found:?}");

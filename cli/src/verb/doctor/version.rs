@@ -22,12 +22,13 @@ pub(super) fn of_agent(endpoint: &Endpoint, program: &str) -> Option<String> {
 
 pub(super) fn agent_and_ours(agent: Option<&str>) -> Finding {
     match agent {
-        None => Finding::skipped(ABOUT, "the agent does not say which it is"),
+        None => Finding::skipped(ABOUT, "the version of the agent is not known"),
         Some(OURS) => Finding::ok(ABOUT, format!("agent and this perilog are {OURS}")),
         Some(agent) => Finding::warning(
             ABOUT,
-            format!("the agent is {agent}, this perilog {OURS}"),
-            "upgrade the older; systemctl restart perilog-agent if its package is newer already",
+            format!("the version of the agent is {agent}, that of this perilog {OURS}"),
+            "upgrade the older package; if perilog-agent is upgraded already, restart it: systemctl restart \
+             perilog-agent",
         ),
     }
 }
@@ -40,20 +41,21 @@ pub(super) fn agent_and_controller(agent: Option<&str>, address: &str, answer: &
             Finding::wrong(ABOUT, format!("{address}: {mismatch}"), "upgrade the older one")
         }
         (Err(mismatch), _) => {
-            let todo = "see who listens there: `controller` names perilog-controller's port (5115)";
+            let todo = "check which program listens there; `controller` in agent.toml must name the port of \
+                        perilog-controller (5115)";
             Finding::wrong(ABOUT, format!("{address}: {mismatch}"), todo)
         }
         (Ok(Agreed { release, .. }), None) => Finding::skipped(
             ABOUT,
-            format!("the controller at {address} is {release}, and the agent does not say which it is"),
+            format!("the version of the controller at {address} is {release}, and that of the agent is not known"),
         ),
         (Ok(Agreed { release, .. }), Some(agent)) if release == agent => {
-            Finding::ok(ABOUT, format!("the controller at {address} is {release}, as the agent is"))
+            Finding::ok(ABOUT, format!("the controller at {address} and the agent have version {release}"))
         }
         (Ok(Agreed { release, .. }), Some(agent)) => Finding::warning(
             ABOUT,
-            format!("the controller at {address} is {release}, the agent {agent}"),
-            "upgrade the older one; the versions N and N-1 work together meanwhile",
+            format!("the version of the controller at {address} is {release}, that of the agent {agent}"),
+            "upgrade the older one; two successive versions (N and N-1) work together meanwhile",
         ),
     }
 }
@@ -69,10 +71,10 @@ fn judge_systemd(answer: &str) -> Finding {
     let digits = answer.trim_start_matches(|c: char| !c.is_ascii_digit());
     let digits = &digits[..digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len())];
     match digits.parse::<u32>() {
-        Err(_) => Finding::skipped(ABOUT, "systemd does not say which it is"),
+        Err(_) => Finding::skipped(ABOUT, "the version of systemd is not known"),
         Ok(found) if found < LEAST_SYSTEMD => Finding::wrong(
             ABOUT,
-            format!("systemd is {found}: what perilog needs of it came with {LEAST_SYSTEMD}"),
+            format!("systemd is {found}, but perilog needs {LEAST_SYSTEMD} or newer"),
             "upgrade this host's system",
         ),
         Ok(found) => Finding::ok(ABOUT, format!("systemd is {found}")),
@@ -89,7 +91,7 @@ mod tests {
         for (answer, level, part) in [
             ("252.39-1~deb12u1", Level::Ok, "systemd is 252"),
             ("239 (239-82.el8)", Level::Ok, "systemd is 239"),
-            ("systemd 238", Level::Wrong, "systemd is 238: "),
+            ("systemd 238", Level::Wrong, "systemd is 238, but"),
             ("v255.4-1-arch", Level::Ok, "systemd is 255"),
             ("", Level::Skipped, ""),
             ("unknown", Level::Skipped, ""),
@@ -104,14 +106,17 @@ mod tests {
         assert_eq!(agent_and_ours(Some(OURS)).level, Level::Ok);
         assert_eq!(agent_and_ours(None).level, Level::Skipped);
         let other = agent_and_ours(Some("0.0.9"));
-        assert!(other.level == Level::Warning && other.what.starts_with("the agent is 0.0.9, this"), "{other:?}");
+        assert!(
+            other.level == Level::Warning && other.what.starts_with("the version of the agent is 0.0.9, that of this"),
+            "{other:?}"
+        );
 
         let agreed = |release: &str| Ok(Agreed { version: 1, release: release.to_owned() });
         let versions =
             Mismatch::Versions { release: "9.0".to_owned(), lowest: 7, highest: 8, ours_lowest: 1, ours_highest: 1 };
         for (agent, answer, level, part) in [
-            (Some("1.0"), agreed("1.0"), Level::Ok, "ctl:5115 is 1.0, as"),
-            (Some("1.0"), agreed("1.1"), Level::Warning, "ctl:5115 is 1.1, the agent 1.0"),
+            (Some("1.0"), agreed("1.0"), Level::Ok, "ctl:5115 and the agent have version 1.0"),
+            (Some("1.0"), agreed("1.1"), Level::Warning, "ctl:5115 is 1.1, that of the agent 1.0"),
             (None, agreed("1.1"), Level::Skipped, "ctl:5115 is 1.1"),
             (Some("1.0"), Err(versions), Level::Wrong, "ctl:5115: no common version"),
             (None, Err(Mismatch::NotPerilog("\"SSH-2.0\"".to_owned())), Level::Wrong, "it began with \"SSH"),

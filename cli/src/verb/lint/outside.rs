@@ -13,14 +13,19 @@ struct Call {
 }
 
 const CALLS: [Call; 8] = [
-    call("systemd-run", "--scope", "systemd", "systemd-run --scope, or systemctl start for a service that is to stay"),
+    call(
+        "systemd-run",
+        "--scope",
+        "systemd",
+        "use systemd-run --scope; for a service that outlives the task, use systemctl start",
+    ),
     call("at", "", "atd", "run it in the script"),
     call("batch", "", "atd", "run it in the script"),
-    call("crontab", "", "cron", "run it in the script, or install a timer of the site with the node's configuration"),
-    call("docker run", "", "dockerd", "podman run, which descends from the script"),
-    call("docker start", "", "dockerd", "podman start, which descends from the script"),
-    call("docker exec", "", "dockerd", "podman exec, which descends from the script"),
-    call("machinectl shell", "", "systemd", "runuser -u USER -- COMMAND"),
+    call("crontab", "", "cron", "run it in the script, or install a systemd timer on the node"),
+    call("docker run", "", "dockerd", "use podman run, whose processes descend from the script"),
+    call("docker start", "", "dockerd", "use podman start, whose processes descend from the script"),
+    call("docker exec", "", "dockerd", "use podman exec, whose processes descend from the script"),
+    call("machinectl shell", "", "systemd", "use runuser -u USER -- COMMAND"),
 ];
 
 const fn call(words: &'static str, unless: &'static str, by: &'static str, instead: &'static str) -> Call {
@@ -44,8 +49,8 @@ pub(super) fn inspect(name: &str, text: &str) -> Vec<Finding> {
     let found = CALLS.iter().filter(|of| calls(of));
     let reported = found.map(|of| {
         let what = format!(
-            "{name}: what `{}` begins is begun by {}: the task does not wait for it, and no kill reaches it",
-            of.words, of.by
+            "{name}: {} starts the work of `{}`, so the task does not wait for it, and no kill reaches it",
+            of.by, of.words
         );
         Finding::warning("outside", what, of.instead)
     });

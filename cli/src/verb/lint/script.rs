@@ -28,7 +28,7 @@ pub(super) fn inspect(name: &str, path: &Path, passed: Option<&BTreeSet<String>>
     };
     let mut findings = Vec::new();
     if mode & 0o022 != 0 {
-        let what = format!("{name}: mode {:04o}, others than its owner can write it", mode & 0o7777);
+        let what = format!("{name}: users other than its owner can write it (mode {:04o})", mode & 0o7777);
         findings.push(Finding::wrong("mode", what, format!("chmod go-w {}", path.display())));
     }
     if bytes.starts_with(b"\x7fELF") {
@@ -52,11 +52,16 @@ fn first_line(name: &str, text: &str, is_program: &dyn Fn(&str) -> bool) -> Opti
     const ABOUT: &str = "#!";
     let line = text.split('\n').next().unwrap_or_default();
     let Some(rest) = line.strip_prefix("#!") else {
-        let what = format!("{name}: its first line is no `#!` line, and the kernel does not run it");
-        return Some(Finding::wrong(ABOUT, what, "begin it with #!/bin/sh, or what it is written in"));
+        let what = format!("{name}: its first line is no `#!` line, so the kernel does not run it");
+        return Some(Finding::wrong(
+            ABOUT,
+            what,
+            "begin the script with #!/bin/sh, or with the interpreter of its language",
+        ));
     };
     if rest.ends_with('\r') {
-        let what = format!("{name}: its `#!` line ends with CR, which is taken for a part of the interpreter's name");
+        let what =
+            format!("{name}: its `#!` line ends with CR, which the kernel takes for a part of the interpreter's name");
         return Some(Finding::wrong(ABOUT, what, format!("sed -i 's/\\r$//' {name}")));
     }
     let mut words = rest.split_ascii_whitespace();
@@ -65,12 +70,13 @@ fn first_line(name: &str, text: &str, is_program: &dyn Fn(&str) -> bool) -> Opti
         return Some(Finding::wrong(ABOUT, what, "name one, such as #!/bin/sh"));
     };
     if !interpreter.starts_with('/') {
-        let what = format!("{name}: {interpreter} is found only from one directory");
-        return Some(Finding::wrong(ABOUT, what, "name the interpreter by its whole path"));
+        let what =
+            format!("{name}: its #! line has a relative path ({interpreter}), which works in one directory only");
+        return Some(Finding::wrong(ABOUT, what, "write the absolute path of the interpreter"));
     }
     if !is_program(interpreter) {
         let what = format!("{name}: there is no {interpreter} on this host");
-        return Some(Finding::wrong(ABOUT, what, "install it on every node, or name another"));
+        return Some(Finding::wrong(ABOUT, what, "install it on every node, or name another interpreter"));
     }
     let through_env = interpreter.ends_with("/env");
     // env takes options, such as -S, and variables.
@@ -79,14 +85,14 @@ fn first_line(name: &str, text: &str, is_program: &dyn Fn(&str) -> bool) -> Opti
         of_env.contains('/') && is_program(of_env) || PATH.iter().any(|dir| is_program(&format!("{dir}/{of_env}")));
     (!there).then(|| {
         let what = format!("{name}: env finds no {of_env} on this host");
-        Finding::wrong(ABOUT, what, "install it on every node, or name another")
+        Finding::wrong(ABOUT, what, "install it on every node, or name another interpreter")
     })
 }
 
 fn line_ends(name: &str, text: &str) -> Option<Finding> {
     let odd = text.lines().count() > 1 && text.split('\n').skip(1).any(|line| line.ends_with('\r'));
     odd.then(|| {
-        let what = format!("{name}: has lines that end with CR LF, whose CR a shell takes for a part of the last word");
+        let what = format!("{name}: lines end with CR LF, and a shell takes the CR for a part of the last word");
         Finding::wrong("lines", what, format!("sed -i 's/\\r$//' {name}"))
     })
 }
@@ -119,8 +125,9 @@ fn variables(name: &str, text: &str, passed: &BTreeSet<String>) -> Option<Findin
     }
     let unseen: Vec<&str> = read.into_iter().filter(|word| !set.contains(word) && !passed.contains(*word)).collect();
     (!unseen.is_empty()).then(|| {
-        let what = format!("{name}: this node passes none of {} to scripts", unseen.join(", "));
-        Finding::warning("variables", what, "name them in env-allow of agent.toml, where the resource manager has them")
+        let what =
+            format!("{name}: the script reads {}, but this node does not pass that to scripts", unseen.join(", "));
+        Finding::warning("variables", what, "if the resource manager sets it, add it to env-allow in agent.toml")
     })
 }
 
@@ -143,7 +150,7 @@ mod tests {
             ("\u{feff}#!/bin/sh\n", Some("no `#!` line")),
             ("#!\n", Some("names no interpreter")),
             ("#!/bin/sh\r\n", Some("ends with CR")),
-            ("#!bash\n", Some("from one directory")),
+            ("#!bash\n", Some("relative path (bash)")),
             ("#!/bin/zsh\n", Some("no /bin/zsh")),
             ("#!/usr/bin/env ruby\n", Some("env finds no ruby")),
         ];
@@ -175,8 +182,8 @@ mod tests {
         assert_eq!(found("SLURM_MINE=1\necho $SLURM_MINE ${FLUX_X:-none}\n"), None);
         let text =
             "a=$SLURM_JOB_USER\nb=${SLURM_JOB_USER}\nimport os; os.environ['FLUX_JOB_ID']\n[ $PERILOG_NODE == x ]\n";
-        let expect =
-            "warning variables: x: this node passes none of FLUX_JOB_ID, PERILOG_NODE, SLURM_JOB_USER to scripts";
+        let expect = "warning variables: x: the script reads FLUX_JOB_ID, PERILOG_NODE, SLURM_JOB_USER, but this node \
+                      does not pass that to scripts";
         assert_eq!(found(text).as_deref(), Some(expect));
     }
 }
