@@ -180,7 +180,7 @@ fn keys_are_for_their_owner_and_nothing_is_overwritten_unasked() {
 
     std::fs::set_permissions(ca.path("ca/ca-key.pem"), std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
     let read_by_others = ca.issue("node", &["n1"], "n1");
-    assert_eq!((read_by_others.code, read_by_others.err.contains("(mode 0640): chmod 600")), (Some(2), true));
+    assert_eq!((read_by_others.code, read_by_others.err.contains("(mode 0640); chmod 600")), (Some(2), true));
     assert!(!Path::new(&ca.path("n1")).exists(), "nothing was begun");
 }
 
@@ -190,7 +190,7 @@ fn wrong_names_are_refused_before_anything_is_written() {
     #[rustfmt::skip]
     let table: [(&str, &[&str], &str); 4] = [
         ("node", &["n0", "n[0-3]"], "n0 is named twice"),
-        ("node", &["10.0.0.1"], "an address: a node speaks for its host name"),
+        ("node", &["10.0.0.1"], "an address, but the certificate of a node needs its host name"),
         ("node", &["-n0"], "unexpected argument"),
         ("controller", &["ctl/x"], "    ctl/x\n       ^"),
     ];
@@ -281,8 +281,8 @@ fn revoked_certificates_stay_refused_and_others_pass() {
     #[rustfmt::skip]
     let table = [
         ("n9", "has no record of a certificate for n9"),
-        (&other.path("n9/cert.pem"), "is not of the authority in"),
-        (&ca.path("ca/ca.pem"), "is not of the authority in"),
+        (&other.path("n9/cert.pem"), "was not issued by the authority in"),
+        (&ca.path("ca/ca.pem"), "was not issued by the authority in"),
         ("0xzz", "expected at most 40 hexadecimal digits"),
         ("n 9", "malformed host name"),
     ];
@@ -392,7 +392,7 @@ fn an_unreadable_list_allows_revoking_by_file_or_number() {
     for what in ["0xabcd", &ca.path("nodes/n0/cert.pem")] {
         let printed = revoke(what);
         assert_eq!(
-            (printed.code, printed.err.contains("whose certificates these are is not known")),
+            (printed.code, printed.err.contains("the hosts of the revoked certificates are not known")),
             (Some(0), true),
             "{}",
             printed.err
@@ -429,7 +429,7 @@ fn a_list_that_no_controller_would_read_is_not_written() {
     let before = std::fs::read(ca.path("ca/crl.pem")).unwrap();
     assert!(before.len() > 8 << 20);
     let printed = ca.run(&["ca", "revoke", "--dir", &ca.path("ca"), "-q", "0xabcd"]);
-    let reported = "no controller reads more than 8388608: nothing is revoked";
+    let reported = "no controller reads more than 8388608: nothing was revoked";
     assert_eq!((printed.code, printed.err.contains(reported)), (Some(2), true), "{}", printed.err);
     assert!(std::fs::read(ca.path("ca/crl.pem")).unwrap() == before);
 }
@@ -458,7 +458,7 @@ fn revoke_says_what_to_do_next_for_each_authority() {
     let revoke = |what: &str| ca.run(&["ca", "revoke", "--dir", &ca.path("ca"), what]).err;
     let printed = revoke(&ca.path("a/cert.pem"));
     assert!(
-        printed.contains("n0 has 1 certificate more that is good") && printed.contains("[tls] crl in controller.toml"),
+        printed.contains("n0 has 1 other valid certificate") && printed.contains("[tls] crl in controller.toml"),
         "{printed}"
     );
     let printed = revoke(&ca.path("b/cert.pem"));
@@ -517,7 +517,7 @@ fn a_current_certificate_is_renewed_and_the_old_one_goes_on() {
         (3, 0, 7)
     );
     let printed = renew(&["--all", "--within", "30"], "none");
-    assert!(printed.err.contains("nothing is to be renewed"), "{}", printed.err);
+    assert!(printed.err.contains("no certificate needs a renewal"), "{}", printed.err);
     for (host, out) in [("n1", "out"), ("n9", "out")] {
         let printed = renew(&[host], out);
         assert_eq!(

@@ -54,7 +54,7 @@ impl Signer {
         let own = certificates(&path, &cert)?.into_iter().next();
         let Some(own) = own.filter(|own| own.not_after_ms > now_ms) else {
             return Err(Fault::Usage(format!(
-                "{} has expired: make a new authority (perilog ca init)",
+                "{} has expired; make a new authority (perilog ca init)",
                 path.display()
             )));
         };

@@ -77,7 +77,7 @@ fn is_own_of(path: &Path, own: u32, controllers: Option<u32>) -> Result<(), Faul
         return Ok(());
     }
     Err(Fault::Usage(format!(
-        "{path} belongs to uid {uid}, who can replace the authority's key: look who made it, then chown it to root",
+        "{path} belongs to uid {uid}, who can replace the authority's key; find out who made it, then chown it to root",
         path = path.display()
     )))
 }
@@ -154,7 +154,9 @@ pub(super) fn begin_list(path: &Path) -> Result<(), Fault> {
     let failed = |source| Fault::File { what: "cannot write", path: path.to_owned(), source };
     match path.symlink_metadata() {
         Ok(there) if there.is_file() => return Ok(()),
-        Ok(_) => return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "it is no file (a link, perhaps)"))),
+        Ok(_) => {
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file (perhaps a link)")));
+        }
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         Err(_) => {}
     }
@@ -198,7 +200,7 @@ pub(super) fn read_secret(path: &Path) -> Result<String, Fault> {
     if mode & 0o077 != 0 {
         let path = path.display();
         return Err(Fault::Usage(format!(
-            "{path} can be read by others (mode {mode:04o}): chmod 600 {path}, and ask who has read it"
+            "other users can read {path} (mode {mode:04o}); chmod 600 {path}, and find out who has read it"
         )));
     }
     read(path)

@@ -16,7 +16,7 @@ use crate::out::{Out, OutputFormat, aside};
 const NAME: &str = "perilog authority";
 const DAYS: u32 = 7300;
 
-/// Makes an authority: DIR/ca.pem, which every node and controller gets, and DIR/ca-key.pem, which stays here.
+/// Makes an authority: DIR/ca.pem, which every node and controller needs, and DIR/ca-key.pem, which stays here.
 ///
 /// DIR/crl.pem is its revocation list, empty at first (ca revoke).
 #[derive(Debug, clap::Args)]
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// The authority's name.
     #[arg(long, value_name = "NAME", default_value = NAME, value_parser = name)]
     name: String,
-    /// How long it lasts; no certificate outlives it.
+    /// How long the authority is valid; no certificate outlives it.
     #[arg(long, value_name = "DAYS", default_value_t = DAYS, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     days: u32,
 }
@@ -37,7 +37,8 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     if out.format == OutputFormat::Table {
         let dir = args.dir.display();
         aside(format_args!(
-            "keep {dir}/{CA_KEY} off every node; next: perilog ca issue --dir {dir} --role controller NAME... --out DIR"
+            "keep {dir}/{CA_KEY} off every node; next, type perilog ca issue --dir {dir} --role controller NAME... \
+             --out DIR"
         ));
     }
     Ok(Exit::Ok)
@@ -55,7 +56,11 @@ fn made(dir: &Path, name: &str, days: u32) -> Result<Vec<Read>, Fault> {
     files::is_own(dir, false)?;
     let key = dir.join(CA_KEY);
     let others: &[&str] = if is_cut(dir) { &[CA_CERT] } else { &[CA_CERT, CA_KEY, CRL] };
-    files::absent(dir, others, "an authority that is replaced shuts out all that it has let in; name another --dir")?;
+    files::absent(
+        dir,
+        others,
+        "a new authority in its place would invalidate all certificates that it has issued; name another --dir",
+    )?;
     let now_ms = clock::wall_ms();
     let made = if files::is_missing(&key) {
         authority::new(name, days, now_ms)?

@@ -20,10 +20,10 @@ const DAYS: u32 = 1825;
 
 /// Issues what a daemon needs under /etc/perilog/tls: ca.pem, cert.pem and key.pem.
 ///
-/// The files go to OUT/HOST. Each node gets a certificate of its own. A controller gets one under all the names and
-/// addresses by which agents dial it; its HOST is the first. A key is made only once: hand the files over and delete
-/// OUT. DIR/issued.jsonl records each certificate and its host, so that it can be revoked; keys are stored nowhere
-/// else.
+/// The files are written to OUT/HOST. Each node gets a certificate of its own. A controller gets one certificate for
+/// all the names and addresses by which agents dial it; the first of them is its HOST. Copy the files to their hosts
+/// and delete OUT: a key is made only once, and is stored nowhere else. DIR/issued.jsonl records each certificate and
+/// its host, so that it can be revoked.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where the authority is (ca init).
@@ -31,13 +31,13 @@ pub(crate) struct Args {
     dir: PathBuf,
     #[arg(long, value_enum)]
     role: Role,
-    /// Host names as the agents' configuration has them ("n[0-3]"), for a controller also addresses.
+    /// Host names as in the agents' configuration ("n[0-3]"); for a controller also addresses.
     #[arg(value_name = "HOST", required = true, value_parser = names)]
     hosts: Vec<Names>,
     /// Directory for the files of all hosts, each in OUT/HOST.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// How long they last.
+    /// How long the certificates are valid.
     #[arg(long, value_name = "DAYS", default_value_t = DAYS, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     days: u32,
     /// Replace files that exist.
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     let jobs = args.jobs()?;
     if !args.force {
         for (dir, _) in &jobs {
-            files::absent(dir, &[CA_CERT, CERT, KEY], "--force replaces it, another --out leaves it alone")?;
+            files::absent(dir, &[CA_CERT, CERT, KEY], "use --force to replace it, or another --out")?;
         }
     }
     let mut issued: Vec<Read> = Vec::new();
@@ -112,7 +112,9 @@ impl Args {
             return Ok(names.first().map(|first| (self.out.join(first.text()), names.clone())).into_iter().collect());
         }
         if let Some(Name::Address(address)) = names.iter().find(|name| matches!(name, Name::Address(_))) {
-            return Err(Fault::Usage(format!("{address} is an address: a node speaks for its host name")));
+            return Err(Fault::Usage(format!(
+                "{address} is an address, but the certificate of a node needs its host name"
+            )));
         }
         Ok(names.into_iter().map(|name| (self.out.join(name.text()), vec![name])).collect())
     }

@@ -36,8 +36,8 @@ pub(super) fn list(dir: &Path) -> Result<Vec<Issued>, Fault> {
     let known = known(&files::read_list(&path)?);
     for line in known.skipped {
         aside(format_args!(
-            "{}:{line}: no record of a certificate, and skipped (was its writing cut off?): whom it was for is not \
-             known here; revoke such a one by its file or its serial number",
+            "{}:{line}: skipped, because this line is no complete record of a certificate; to revoke that certificate, \
+             name its file or its serial number",
             path.display()
         ));
     }

@@ -16,19 +16,19 @@ use crate::fault::Fault;
 use crate::out::{Out, Page, Render};
 use crate::{style, text, when};
 
-/// Lists the certificates that the authority has issued: role, names, serial number, end, days left.
+/// Lists the certificates that the authority has issued: names, role, expiry, days left, serial number.
 ///
-/// Shows the newest certificate of each name, the soonest end first; --all adds those that it replaced or that were
-/// revoked. The authority by which the controller enrols nodes is in /var/lib/perilog/enroll. With --quiet: the names.
+/// Shows the newest certificate of each name, the first to expire first; --all adds replaced and revoked ones. The
+/// authority by which the controller enrols nodes is in /var/lib/perilog/enroll. With --quiet: the names.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where the authority is (ca init).
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// Also certificates that a newer one has replaced, and revoked ones.
+    /// Also show replaced and revoked certificates.
     #[arg(long)]
     all: bool,
-    /// Only those that end within so many days.
+    /// Only certificates that expire within this number of days.
     #[arg(long, value_name = "DAYS")]
     within: Option<u32>,
 }

@@ -20,30 +20,30 @@ use crate::text;
 
 /// Issues new certificates and keys for names that have a certificate, into OUT/HOST as `ca issue` does.
 ///
-/// Without --all: for these HOSTs. Bring the files to their hosts; the certificates that they replace are good until
-/// they end, so that hosts may change one after the other. Nodes that have enrolled renew themselves, and are left out;
-/// so is what was revoked.
+/// Without --all: the certificates of these HOSTs. Copy the files to their hosts; the old certificates are valid until
+/// they expire, so that hosts may change one after the other. Enrolled nodes renew their certificates themselves, and
+/// are left out; so are revoked certificates.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The authority's directory, as made by `perilog ca init`.
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// All that are valid, controllers' too.
+    /// All valid certificates, also those of controllers.
     #[arg(long, conflicts_with = "hosts")]
     all: bool,
-    /// A host: any name in the certificate to renew will do.
+    /// A host, by any name in its certificate.
     #[arg(value_name = "HOST", required_unless_present = "all")]
     hosts: Vec<String>,
-    /// Only those of nodes, or of controllers.
+    /// Only certificates of nodes, or of controllers.
     #[arg(long, value_enum)]
     role: Option<Role>,
-    /// Only those that end within so many days.
+    /// Only certificates that expire within this number of days.
     #[arg(long, value_name = "DAYS")]
     within: Option<u32>,
     /// Directory for the files of all hosts, each in OUT/HOST.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// How long they last.
+    /// How long the certificates are valid.
     #[arg(long, value_name = "DAYS", default_value_t = 1825, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     days: u32,
     /// Replace files that exist.
@@ -64,7 +64,8 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     if let Some(host) = args.hosts.iter().find(|host| !is_there(host)) {
         let dir = args.dir.display();
         return Err(Fault::Usage(format!(
-            "{dir} has no certificate for {host}: perilog ca list --dir {dir} --all; perilog ca issue makes one"
+            "the authority in {dir} has no certificate for {host}; perilog ca list --dir {dir} --all lists all, \
+             perilog ca issue makes one"
         )));
     }
     let due: Vec<Row> = issued_manually.into_iter().filter(|row| row.ends_within(args.within, now_ms)).collect();
@@ -72,14 +73,14 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     let twice = jobs.iter().enumerate().find(|(at, (dir, ..))| jobs[..*at].iter().any(|(other, ..)| other == dir));
     if let Some((_, (dir, ..))) = twice {
         return Err(Fault::Usage(format!(
-            "{} would be a node's and a controller's: renew them one after the other, --role node and --role \
-             controller, each with an --out of its own",
+            "{} would get the files of a node and of a controller; renew them one after the other, with --role node \
+             and --role controller, each with an --out of its own",
             dir.display()
         )));
     }
     if !args.force {
         for (dir, ..) in &jobs {
-            files::absent(dir, &[CA_CERT, CERT, KEY], "--force replaces it, another --out leaves it alone")?;
+            files::absent(dir, &[CA_CERT, CERT, KEY], "use --force to replace it, or another --out")?;
         }
     }
     let mut issued = Vec::new();
@@ -90,15 +91,16 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     out.show(&Certificates(issued))?;
     if out.format == OutputFormat::Table {
         if some {
-            let files = "bring each directory's files to /etc/perilog/tls of its host, and reload (systemctl reload \
-                         perilog-controller) or restart (perilog-agent) there";
+            let files = "copy the files of each directory to /etc/perilog/tls on its host; then reload the controller \
+                         (systemctl reload perilog-controller), or restart the agent (systemctl restart \
+                         perilog-agent) there";
             aside(files);
         } else {
-            aside("nothing is to be renewed");
+            aside("no certificate needs a renewal");
         }
         if !enrolled.is_empty() {
             aside(format_args!(
-                "left out {}: enrolled nodes renew themselves",
+                "left out {}, which enrolled nodes renew themselves",
                 text::count(enrolled.len() as u64, "certificate")
             ));
         }
@@ -109,7 +111,7 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
 /// Returns the output directory below `out` for the renewal of a certificate, with the certificate's role and names.
 fn job(row: &Row, out: &Path) -> Result<(PathBuf, Role, Vec<Name>), Fault> {
     let odd = |what: &str| Fault::Usage(format!("issued.jsonl: certificate {}: {what}", row.issued.serial));
-    let role = Role::from_str(&row.issued.role, false).map_err(|_| odd("a role that this perilog does not know"))?;
+    let role = Role::from_str(&row.issued.role, false).map_err(|_| odd("its role is not known to this perilog"))?;
     let name = |text: &String| match text.parse::<IpAddr>() {
         Ok(address) => Ok(Name::Address(address)),
         Err(_) => HostName::new(text).map(Name::Host).map_err(|_| odd("no host name")),

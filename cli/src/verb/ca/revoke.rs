@@ -25,16 +25,16 @@ const KEPT_MS: u64 = 30 * 86_400_000;
 
 /// Revokes certificates: adds them to the authority's revocation list, DIR/crl.pem.
 ///
-/// The list takes effect where you bring it: as `crl` of [tls] in controller.toml for the certificates of nodes, in
-/// agent.toml for those of controllers, then a reload. The controller ends the sessions of revoked certificates. The
-/// list of the authority that enrols nodes is in its place already, and needs only a reload. Without HOST the list is
-/// written anew and shown.
+/// Copy the list to each host that is to check it, and name it as `crl` of [tls]: in controller.toml for the
+/// certificates of nodes, in agent.toml for those of controllers. Then reload the controller, which ends the sessions
+/// of revoked certificates; agents read the list when they next connect. The list of the authority that enrols nodes
+/// needs only the reload. Without HOST the list is written again and shown.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The authority's directory, as made by `perilog ca init`.
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// A host (all its certificates, except enrolled ones that have run out), a serial number (0x... or with colons),
+    /// A host (all its certificates, except enrolled ones that have expired), a serial number (0x... or with colons),
     /// or a certificate's file (with a slash).
     #[arg(value_name = "HOST|SERIAL|FILE", value_parser = what)]
     what: Vec<What>,
@@ -79,16 +79,15 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     out.show(&List { file: path.display().to_string(), rows: rows.collect() })?;
     if begins {
         aside(format_args!(
-            "{} was not there, and this is a new list: if there was one elsewhere, bring it back and revoke again, or \
-             who is on it is let in again",
+            "{} did not exist, so this is a new list; if an older list exists elsewhere, restore it and revoke again, \
+             or the hosts on it are accepted again",
             path.display()
         ));
     }
     for (host, others) in known.left(args, &revoked) {
         aside(format_args!(
-            "{host} has {} more that {} good: perilog ca revoke --dir {} {host} revokes all",
-            text::count(others as u64, "certificate"),
-            if others == 1 { "is" } else { "are" },
+            "{host} has {}; perilog ca revoke --dir {} {host} revokes all",
+            text::count(others as u64, "other valid certificate"),
             args.dir.display()
         ));
     }
@@ -105,9 +104,9 @@ fn fits(path: &Path, bytes: u64) -> Result<(), Fault> {
         return Ok(());
     }
     Err(Fault::Usage(format!(
-        "{} would have {bytes} bytes, and no controller reads more than {MAX_FILE}: nothing is revoked. What runs out \
-         leaves the list 30 days later; a new authority begins an empty one (/usr/share/doc/perilog/security.md, \"A \
-         new authority\")",
+        "{} would have {bytes} bytes, and no controller reads more than {MAX_FILE}: nothing was revoked. Expired \
+         certificates leave the list 30 days later; a new authority begins an empty list \
+         (/usr/share/doc/perilog/security.md, \"A new authority\")",
         path.display()
     )))
 }
@@ -119,13 +118,13 @@ fn next(path: &Path, enrols: bool) -> String {
     let path = path.display();
     if enrols {
         return format!(
-            "its certificates are no longer renewed; to end its sessions: {reload}. journalctl -u perilog-controller \
-             then shows `refused ...: its certificate was revoked` for each. If it shows `the configuration that was \
-             read before stays in force`, the line before has the reason, and the sessions go on (perilog doctor \
-             controller)"
+            "the controller no longer renews the revoked certificates; to end their sessions: {reload}. journalctl -u \
+             perilog-controller then shows `refused ...: its certificate was revoked` for each. If it shows `the \
+             configuration that was read before stays in force`, the reload failed for the reason in the line before, \
+             and the sessions continue (perilog doctor controller)"
         );
     }
-    format!("bring {path} to the controller ([tls] crl in controller.toml) and reload it: {reload}")
+    format!("copy {path} to the controller's host ([tls] crl in controller.toml), and reload the controller: {reload}")
 }
 
 /// The certificates that the authority has issued, found by serial number, and which of them are the newest of a host.
@@ -145,7 +144,7 @@ impl Issuances {
     fn of(dir: &Path, what: &[What], now_ms: u64) -> Result<Self, Fault> {
         let issued = match issued::list(dir) {
             Err(fault) if !what.iter().any(|what| matches!(what, What::Host(_))) => {
-                aside(format_args!("{fault}: whose certificates these are is not known"));
+                aside(format_args!("{fault}; the hosts of the revoked certificates are not known"));
                 Vec::new()
             }
             list => list?,
@@ -210,8 +209,8 @@ impl Issuances {
                 if serials.is_empty() {
                     let dir = dir.display();
                     return Err(Fault::Usage(format!(
-                        "the authority in {dir} has no record of a certificate for {host}: name its file, or its \
-                         serial number (perilog ca show)"
+                        "the authority in {dir} has no record of a certificate for {host}; name the certificate's \
+                         file, or its serial number (perilog ca show)"
                     )));
                 }
                 Ok(serials)
@@ -228,7 +227,10 @@ fn of_file(dir: &Path, file: &Path) -> Result<Read, Fault> {
     };
     if !authority.first().is_some_and(|authority| first.is_of(authority)) {
         let (file, dir) = (file.display(), dir.display());
-        return Err(Fault::Usage(format!("{file} is not of the authority in {dir} (its issuer: {})", first.issuer)));
+        return Err(Fault::Usage(format!(
+            "{file} was not issued by the authority in {dir} (issuer: {})",
+            first.issuer
+        )));
     }
     Ok(first)
 }

@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// A PEM file.
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// All certificates in a directory and those directly below (*.pem).
+    /// All certificates (*.pem) in this directory and in the directories directly below it.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -113,7 +113,7 @@ impl Render for Certificates {
 fn validity(read: &Read, now_ms: u64) -> crate::columns::Cell {
     let (from, to) = (when::day(read.not_before_ms), when::day(read.not_after_ms));
     if now_ms < read.not_before_ms {
-        return styled(format!("NOT YET: from {from} (is this clock right?) to {to}"), style::BAD);
+        return styled(format!("NOT YET VALID: from {from} to {to} (is the clock of this host right?)"), style::BAD);
     }
     match read.not_after_ms.checked_sub(now_ms) {
         None => styled(format!("EXPIRED on {to}"), style::BAD),
