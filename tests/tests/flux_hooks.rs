@@ -145,7 +145,7 @@ fn a_job_outlives_a_kill_of_the_controller() -> Result<()> {
     cluster.start_controller()?;
     open(n1, "prolog", 0)?;
     ensure!(cluster.wait_end(&mut prolog)? == 0, "{}", prolog.output()?);
-    ensure!(prolog.output()?.stderr.contains("waiting for it, at most 2m"), "{}", prolog.output()?);
+    ensure!(prolog.output()?.stderr.contains("this hook waits for the controller, at most 2m"), "{}", prolog.output()?);
     // A broker that has forgotten the prolog runs the hook again.
     let mut again = perilog_so(&cluster, "flux-prolog")?;
     ensure!(cluster.wait_end(&mut again)? == 0, "{}", again.output()?);

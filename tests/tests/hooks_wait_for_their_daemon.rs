@@ -34,10 +34,11 @@ fn an_agent_that_is_away_is_waited_for_and_not_for_ever() -> Result<()> {
     wait_stderr(
         &cluster,
         &mut short,
-        "prolog of 4: the agent was away for 300ms; nothing was begun, as far as is known here",
+        "prolog of 4: the agent was away for 300ms, so this hook gives up; no script has begun, as far as this hook \
+         knows",
     )?;
     let mut patient = hook(node, "slurm-prolog", "5", &[])?;
-    wait_stderr(&cluster, &mut patient, "waiting for it, at most 2m")?;
+    wait_stderr(&cluster, &mut patient, "this hook waits for the agent, at most 2m")?;
     cluster.start_agent(0)?;
     cluster.wait_action_begun("5", "prolog", &[0])?;
     // An epilog without a prolog on this host. After the epilog's end, the host would count the next call as the next
@@ -58,7 +59,7 @@ fn an_agent_that_is_away_is_waited_for_and_not_for_ever() -> Result<()> {
     // A second call, long after the end.
     let mut again = hook(node, "slurm-prolog", "5", &[])?;
     ensure!(cluster.wait_end(&mut again)? == 37, "{}", again.output()?);
-    wait_stderr(&cluster, &mut again, "prolog of 5 ended before: failed (exit 37); it is not run again")?;
+    wait_stderr(&cluster, &mut again, "prolog of 5 had ended before: failed (exit 37); it does not run again")?;
     ensure!(cluster.runs("5")?.len() == 1 && cluster.runs("4")?.is_empty(), "{:?}", cluster.runs("5")?);
     Ok(())
 }
@@ -74,13 +75,13 @@ fn a_stopped_hook_stops_its_scripts_and_a_killed_one_does_not() -> Result<()> {
     cluster.wait_action_begun("5", "epilog", &[0])?;
     killed.kill()?;
     let mut next = hook(node, "slurm-epilog", "5", &[])?;
-    wait_stderr(&cluster, &mut next, "epilog of 5 is there already: attached to")?;
+    wait_stderr(&cluster, &mut next, "epilog of 5 exists already; this hook attached to")?;
     cluster.kill_agent(0)?;
-    wait_stderr(&cluster, &mut next, "waiting for it")?;
+    wait_stderr(&cluster, &mut next, "this hook waits for the agent")?;
     node.sh("kill -TERM $(cat /root/pid)")?;
-    wait_stderr(&cluster, &mut next, "cannot ask it to stop")?;
+    wait_stderr(&cluster, &mut next, "cannot ask the scripts to stop")?;
     cluster.start_agent(0)?;
-    wait_stderr(&cluster, &mut next, "asked to stop; waiting until its scripts have")?;
+    wait_stderr(&cluster, &mut next, "asked the scripts to stop; this hook waits until they have ended")?;
     let code = cluster.wait_end(&mut next)?;
     ensure!(code == 143, "{code}: {}", next.output()?);
     wait_stderr(&cluster, &mut next, "epilog of 5: cancelled")?;

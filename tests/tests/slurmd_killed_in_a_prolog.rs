@@ -23,7 +23,7 @@ fn the_prolog_ends_once_and_the_job_begins_again() -> Result<()> {
     let again = cluster.node(0)?.spawn(&[&["env"], &environment[..], &["perilog", "hook", "slurm-prolog"]].concat())?;
     let mut again = again;
     cluster.bed().wait_until("it is attached", std::time::Duration::from_secs(60), || {
-        Ok(again.output()?.stderr.contains("is there already: attached to"))
+        Ok(again.output()?.stderr.contains("exists already; this hook attached to"))
     })?;
     slurm.open(0, "prolog", 0)?;
     ensure!(cluster.wait_end(&mut again)? == 0, "{}", again.output()?);

@@ -41,8 +41,8 @@ impl Environment {
     pub(super) fn need<T: FromStr<Err = ParseError>>(&self, name: &str, who: &str) -> Result<T, Fault> {
         let missing = || {
             Fault::Usage(format!(
-                "{name} is not set: this hook is for {who} to run; to try it manually, set what {who} would set \
-                 (perilog hook --help)"
+                "{name} is not set: {who} runs this hook and sets this variable; to try the hook manually, set what \
+                 {who} sets (perilog hook --help)"
             ))
         };
         self.read(name)?.ok_or_else(missing)
@@ -64,7 +64,10 @@ impl Environment {
             }
         }
         if !left_out.is_empty() {
-            aside(format_args!("the environment is too large: not handed to the scripts: {}", left_out.join(", ")));
+            aside(format_args!(
+                "the environment is too large; variables not passed to the scripts: {}",
+                left_out.join(", ")
+            ));
         }
         offered
     }
@@ -100,7 +103,7 @@ mod tests {
     fn what_is_missing_or_malformed_is_named() {
         let env = Environment::of(&[("A", ""), ("B", "x"), ("C", " 7\n")]);
         let why = |name: &str| env.need::<perilog_core::Attempt>(name, "slurmd").unwrap_err().to_string();
-        assert!(why("A").starts_with("A is not set: this hook is for slurmd to run"), "{}", why("A"));
+        assert!(why("A").starts_with("A is not set: slurmd runs this hook"), "{}", why("A"));
         assert!(why("B").starts_with("B=\"x\": "), "{}", why("B"));
         assert_eq!(env.need::<perilog_core::Attempt>("C", "slurmd").unwrap(), perilog_core::Attempt::from_number(7));
     }

@@ -51,7 +51,7 @@ pub(super) fn rank() -> u32 {
         rank.trim().parse().map_err(text)
     });
     rank.unwrap_or_else(|fault: Fault| {
-        aside(format_args!("{fault}; rank 0 is assumed, and nothing can be drained"));
+        aside(format_args!("{fault}; this hook assumes rank 0, and cannot drain the node"));
         0
     })
 }
@@ -88,7 +88,7 @@ fn attempt(job: &str) -> Result<Attempt, Fault> {
         return Ok(attempt);
     }
     flux(&["job", "wait-event", "--quiet", ALLOC_LIMIT, job, "alloc"])?;
-    read()?.ok_or_else(|| Fault::Other(format!("{job} has no resources: there is no alloc in its eventlog")))
+    read()?.ok_or_else(|| Fault::Other(format!("{job} has no resources: its eventlog has no alloc")))
 }
 
 /// Returns the job's attempt: the time at which the job last got its resources, from its eventlog (RFC 18, RFC 21).

@@ -142,7 +142,7 @@ impl Waiting {
 
     fn away(&mut self, fault: &Fault) {
         self.give_up_ms = self.patience.as_millis().map(|ms| clock::mono_ms().saturating_add(ms));
-        aside(format_args!("{fault}; waiting for it, at most {}", self.patience));
+        aside(format_args!("{fault}; this hook waits for the controller, at most {}", self.patience));
     }
 
     fn there(&mut self, attempt: Option<Attempt>, action: Option<&ActionName>) {
@@ -155,14 +155,16 @@ impl Waiting {
     /// Tells the controller to cancel the attempt's action; `action` of `None`: whatever runs for the attempt. If the
     /// controller does not get the request now, sets `stopping`, and the hook repeats the request later.
     fn stop(&mut self, attempt: Option<Attempt>, action: Option<&ActionName>) {
-        let why = "the resource manager has asked for it";
+        let why = "the resource manager requested it";
         let parameters = json!({"job": self.job, "attempt": attempt, "action": action, "why": why});
         let reported = attempt.map(|_| self.endpoint.ask::<Value>("Cancel", &parameters));
         self.stopping = !matches!(reported, Some(Ok(_)));
         match reported {
-            Some(Ok(_)) => aside(format_args!("{}: asked to stop; waiting until its scripts have", self.job)),
-            Some(Err(fault)) => aside(format_args!("{}: cannot ask it to stop: {fault}", self.job)),
-            None => aside(format_args!("{}: to stop; the controller has not answered yet", self.job)),
+            Some(Ok(_)) => {
+                aside(format_args!("{}: asked the scripts to stop; this hook waits until they have ended", self.job))
+            }
+            Some(Err(fault)) => aside(format_args!("{}: cannot ask the scripts to stop: {fault}", self.job)),
+            None => aside(format_args!("{}: stop requested; the controller has not answered yet", self.job)),
         }
     }
 
@@ -171,7 +173,8 @@ impl Waiting {
     fn given_up(&self) -> Option<Exit> {
         self.give_up_ms.filter(|deadline_ms| clock::mono_ms() >= *deadline_ms)?;
         aside(format_args!(
-            "{}: the controller was away for {}; what was begun goes on: systemctl status perilog-controller",
+            "{}: the controller was away for {}, so this hook gives up; scripts that have begun keep running; see \
+             systemctl status perilog-controller",
             self.job, self.patience
         ));
         Some(Exit::NoDaemon)
@@ -179,7 +182,7 @@ impl Waiting {
 }
 
 fn ended_by_itself<T>() -> Result<T, Fault> {
-    Err(Fault::Other("the connection that followed the job ended: perilog show has the job's state".to_owned()))
+    Err(Fault::Other("the connection that followed the job ended; perilog show JOB has the job's state".to_owned()))
 }
 
 /// Runs the job's prolog and waits for its verdict.
@@ -200,8 +203,8 @@ pub(super) fn prolog(mut call: Call, endpoint: Endpoint, out: Out) -> Result<Exi
                 // The earlier prolog prepared nodes that are released now, and is no prolog of the job that begins now.
                 let (job, attempt) = (&call.job, added.attempt);
                 let text = format!(
-                    "attempt {attempt} of job {job} is over and holds nothing: its prolog is no proof for a job that \
-                     begins now"
+                    "attempt {attempt} of job {job} is over and holds nothing: its prolog does not count for a job \
+                     that begins now"
                 );
                 return Err(Fault::Refused { code: CONFLICT.to_owned(), text }.into());
             }

@@ -38,8 +38,8 @@ use self::slurm::Side;
 /// Run as prolog or epilog of a resource manager
 ///
 /// Starts the action for the job that the environment names, or attaches to it, and waits for its end. If a restarted
-/// daemon runs a hook again, the hook attaches and exits with the same status. Set up with slurm.md and flux.md in
-/// /usr/share/doc/perilog.
+/// daemon runs a hook again, the hook attaches and exits with the same status. To set it up, see slurm.md and flux.md
+/// in /usr/share/doc/perilog.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -81,19 +81,19 @@ struct OnNode {
     /// Run this action instead of the one named like the hook.
     #[arg(long, value_name = "ACTION", value_parser = values::action)]
     action: Option<ActionName>,
-    /// How long the agent may be away at a time.
+    /// How long this hook waits each time that the agent is away.
     #[arg(long, value_name = "TIME", value_parser = values::span, default_value = "2m")]
     patience: Span,
     /// The limit of the task; the node's limit wins if it is smaller. Keep it below the limit of the resource manager.
     #[arg(long, value_name = "TIME", value_parser = values::span)]
     timeout: Option<Span>,
-    /// A check that failed, and was marked as tolerable, is no failure.
+    /// Exit with 0 also if checks failed that were marked as tolerable.
     #[arg(long)]
     tolerate: bool,
-    /// A program for the agent to run if this hook, or the daemon that runs it, dies: with `begun` as soon as that is
-    /// known, and with `ended` when the task has ended (PERILOG_OUTCOME, PERILOG_STATUS, PERILOG_REASON say how).
-    /// PERILOG_STARTER is the process that ran the hook, as PID:STARTTIME (proc(5)). Repeated, after 1/4 s to 1 min,
-    /// until it exits with 0.
+    /// A program that the agent runs if this hook, or the daemon that runs it, dies: with the argument `begun` as soon
+    /// as the agent knows, and with `ended` when the task has ended (PERILOG_OUTCOME, PERILOG_STATUS, PERILOG_REASON
+    /// say how). PERILOG_STARTER is the process that ran the hook, as PID:STARTTIME (proc(5)). The agent runs the
+    /// program again, after 1/4 s to 1 min, until it exits with 0.
     #[arg(long = "orphaned", value_name = "PROGRAM")]
     orphan_program: Option<std::path::PathBuf>,
     /// For Slurm's hooks: record a running epilog in this directory on disk. If a boot of the node cuts the epilog off,
@@ -110,13 +110,14 @@ struct OfJob {
     /// Run this action instead of `prolog`, or `epilog`.
     #[arg(long, value_name = "ACTION", value_parser = values::action)]
     action: Option<ActionName>,
-    /// How long the controller may be away at a time.
+    /// How long this hook waits each time that the controller is away.
     #[arg(long, value_name = "TIME", value_parser = values::span, default_value = "2m")]
     patience: Span,
     /// The limit of each task; a node's limit wins if it is smaller. Keep it below the limit of the resource manager.
     #[arg(long, value_name = "TIME", value_parser = values::span)]
     timeout: Option<Span>,
-    /// Number of ranks, or a percentage of them (10%), that may fail named checks. The same for prolog and epilog.
+    /// Number of ranks, or a percentage of them (10%), that may fail named checks. Use the same value for prolog and
+    /// epilog.
     #[arg(long, value_name = "N|P%", value_parser = values::tolerance)]
     tolerate: Option<Tolerance>,
 }
@@ -131,39 +132,39 @@ Exit status:
     4  lost: the node rebooted, or the task vanished
     5  the node refused to begin: the action is not configured (agent.toml), too many tasks, /run is full
     6  cancelled
-    7  no agent within --patience; what was begun goes on
+    7  no agent within --patience; scripts that have begun keep running
     8  not permitted, or another error
-  130  ended by a second signal; what was begun goes on
-Slurm drains the node for every status but 0, and requeues the job for one of a prolog. Flux logs the status of \
-housekeeping, and this hook drains the rank.";
+  130  ended by a second signal; scripts that have begun keep running
+For every status but 0, Slurm drains the node. For one of a prolog, Slurm also requeues and holds a batch job \
+(without a hold if SchedulerParameters has nohold_on_prolog_fail), and cancels an interactive job. Flux logs the \
+status of housekeeping, and this hook drains the rank.";
 
-const WAIT: &str = "\
-Exit status: as of flux-housekeeping; 3 also where the limit has passed, and 130 after SIGTERM. For every status but 0 \
-this hook drains the rank first, unless the
-epilog was cancelled, or a signal ended the hook. The epilog goes on in any case.";
+const WAIT: &str = "Exit status: as of flux-housekeeping; also 3 if the limit has passed, and 130 after SIGTERM. For \
+                    every status but 0 this hook drains the rank first, unless the epilog was cancelled, or a signal \
+                    ended the hook. The epilog itself continues in every case.";
 
-const ASKED: &str = "\
-SIGTERM, SIGINT, SIGHUP: asks the scripts to stop (SIGTERM, once), and stays until they have. SIGKILL: the scripts go \
-on.";
+const ASKED: &str = "After SIGTERM, SIGINT or SIGHUP, the hook asks the scripts to stop (SIGTERM, once), and waits \
+                     until they have ended. After SIGKILL of the hook, the scripts keep running.";
 
-const NOT_BEGUN: &str = "\
-An epilog that still waits for its turn is asked nothing: it runs when its turn comes, also after PrologEpilogTimeout.";
+const NOT_BEGUN: &str = "An epilog that still waits for its turn is not asked to stop: it runs when its turn comes, \
+                         also after PrologEpilogTimeout.";
 
-const NOT_ASKED: &str = "\
-SIGINT: asks the scripts to stop (SIGTERM, once), and stays until they have. SIGTERM, SIGHUP: nothing; systemd sends \
-them to all of slurmctld.service when it stops
-or slurmctld has died. SIGKILL: the scripts go on.";
+const NOT_ASKED: &str = "After SIGINT, the hook asks the scripts to stop (SIGTERM, once), and waits until they have \
+                         ended. The hook ignores SIGTERM and SIGHUP, because systemd sends them to all processes of \
+                         slurmctld.service when slurmctld stops or has died. After SIGKILL of the hook, the scripts \
+                         keep running.";
 
 const JOB: &str = "\
 Exit status:
-    0  ok: of a prolog within the job's tolerance; of an epilog everything was released
+    0  ok: the failures of a prolog are within the job's tolerance; after an epilog everything was released
     1  failed        2  wrong usage, or another job of that name        3  ended past its limit
     4  lost          5  a node refused to begin                          6  cancelled
-    7  no controller within --patience; what was begun goes on           8  not permitted, or another error
-  130  ended by a second signal; what was begun goes on
+    7  no controller within --patience; scripts that have begun keep running
+    8  not permitted, or another error
+  130  ended by a second signal; scripts that have begun keep running
 Slurm requeues a job (cancels an interactive one) for every status but 0 of PrologSlurmctld, and only logs that of \
-EpilogSlurmctld: nodes are drained by the
-drain command of controller.toml. Flux fails the job for every status but 0 of a prolog.";
+EpilogSlurmctld: nodes are drained by the drain command of controller.toml. Flux fails the job for every status but 0 \
+of a prolog.";
 
 pub(crate) fn run(args: Args, endpoint: Endpoint, out: Out) -> Result<Exit, Fault> {
     let env = Environment::of_process();

@@ -169,7 +169,7 @@ pub(super) fn run(mut call: Call, options: OnNode, manager: Manager) -> Result<E
             }
             Ok(Event::Agent(SessionEvent::Away(fault))) => {
                 give_up_ms = options.patience.as_millis().map(|ms| clock::mono_ms().saturating_add(ms));
-                aside(format_args!("{fault}; waiting for it, at most {}", options.patience));
+                aside(format_args!("{fault}; this hook waits for the agent, at most {}", options.patience));
             }
             Ok(Event::Agent(SessionEvent::Back(_))) => {
                 give_up_ms = None;
@@ -180,7 +180,9 @@ pub(super) fn run(mut call: Call, options: OnNode, manager: Manager) -> Result<E
             Ok(Event::DaemonDied) => hook.on_daemon_died(&endpoint),
             Err(RecvTimeoutError::Timeout) => return Ok(hook.given_up(options.patience)),
             Ok(Event::Agent(SessionEvent::Done)) | Err(RecvTimeoutError::Disconnected) => {
-                return Err(Fault::Other("the task was left without an end: journalctl -u perilog-agent".to_owned()));
+                return Err(Fault::Other(
+                    "the agent reported no end of the task; see journalctl -u perilog-agent".to_owned(),
+                ));
             }
         }
     }
@@ -212,7 +214,7 @@ fn events(
         match ended {
             // An upgrade is under way: a hook that fails would drain the node.
             Err(Stop::Fault(fault @ Fault::Unsupported { .. })) if !is_older => {
-                aside(format_args!("{fault}; asked without what an older agent does not know"));
+                aside(format_args!("{fault}; this hook repeats its request without what an older agent does not know"));
                 is_older = true;
                 Err(Stop::Again)
             }
@@ -279,7 +281,11 @@ impl Hook {
     fn reported(&mut self, reply: &Reply, endpoint: &Endpoint) {
         if !reply.unit.is_empty() && self.unit.as_ref() != Some(&reply.unit) {
             if reply.attached == Some(true) && !reply.is_last() {
-                aside(format_args!("{} is there already: attached to {}", self.name(), text::line(&reply.unit)));
+                aside(format_args!(
+                    "{} exists already; this hook attached to {}",
+                    self.name(),
+                    text::line(&reply.unit)
+                ));
             }
             self.unit = Some(reply.unit.clone());
         }
@@ -311,22 +317,30 @@ impl Hook {
     fn stop(&mut self, endpoint: &Endpoint) {
         if self.must_clean_up() {
             self.stopping = false;
-            return aside(format_args!("{}: to stop; it has not begun, and runs when its turn comes", self.name()));
+            return aside(format_args!(
+                "{}: stop requested, but the epilog has not begun, and runs when its turn comes",
+                self.name()
+            ));
         }
         let Some(unit) = &self.unit else {
             self.stopping = true;
-            return aside("to stop; the agent has not answered yet");
+            return aside("stop requested; the agent has not answered yet");
         };
         let reported = endpoint.ask::<Value>("Cancel", &json!({ "unit": unit }));
         self.stopping = reported.is_err();
         match reported {
-            Ok(_) => aside(format_args!("{}: asked to stop; waiting until its scripts have", self.name())),
-            Err(fault) => aside(format_args!("{}: cannot ask it to stop: {fault}", self.name())),
+            Ok(_) => {
+                aside(format_args!("{}: asked the scripts to stop; this hook waits until they have ended", self.name()))
+            }
+            Err(fault) => aside(format_args!("{}: cannot ask the scripts to stop: {fault}", self.name())),
         }
     }
 
     fn on_daemon_died(&mut self, endpoint: &Endpoint) {
-        aside(format_args!("who ran this hook has died; {} goes on, and so does this hook", self.name()));
+        aside(format_args!(
+            "the process that ran this hook has died; {} continues, and so does this hook",
+            self.name()
+        ));
         self.daemon_died = true;
         self.report_daemon_died(endpoint);
     }
@@ -341,9 +355,13 @@ impl Hook {
 
     fn given_up(&mut self, patience: Span) -> Exit {
         let reason = format!(
-            "{}: the agent was away for {patience}; {}: systemctl status perilog-agent",
+            "{}: the agent was away for {patience}, so this hook gives up; {}; see systemctl status perilog-agent",
             self.name(),
-            if self.unit.is_some() { "what was begun goes on" } else { "nothing was begun, as far as is known here" }
+            if self.unit.is_some() {
+                "scripts that have begun keep running"
+            } else {
+                "no script has begun, as far as this hook knows"
+            }
         );
         aside(&reason);
         Exit::NoDaemon
@@ -376,7 +394,7 @@ fn summary(name: &str, reply: &Reply, followed: bool, withheld: u32) -> Vec<Stri
         // The task ended while the agent was away, or long ago: the tombstone has no more details.
         return vec![match followed {
             true => format!("{name}: {outcome}"),
-            false => format!("{name} ended before: {outcome}; it is not run again"),
+            false => format!("{name} had ended before: {outcome}; it does not run again"),
         }];
     };
     let elapsed = ended.elapsed_ms.map(|ms| format!(" after {}", text::elapsed(ms))).unwrap_or_default();
@@ -393,7 +411,7 @@ fn summary(name: &str, reply: &Reply, followed: bool, withheld: u32) -> Vec<Stri
     let dropped = ended.dropped_env.saturating_sub(withheld);
     if dropped > 0 {
         let dropped = text::count(u64::from(dropped), "variable");
-        lines.push(format!("{dropped} not on the node's list: not handed to the scripts (env-allow in agent.toml)"));
+        lines.push(format!("{dropped} not passed to the scripts: not in env-allow of agent.toml"));
     }
     lines.extend(ended.note.iter().chain(&ended.user_message).map(|line| text::line(line)));
     lines

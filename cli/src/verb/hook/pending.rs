@@ -61,7 +61,7 @@ impl Pending {
         };
         if let Err(error) = write() {
             let disk = self.disk.display();
-            aside(format_args!("{disk}: {error}; a power failure in this epilog would go unnoticed"));
+            aside(format_args!("{disk}: {error}; perilog could not notice a power failure during this epilog"));
         }
         note
     }
@@ -73,7 +73,7 @@ impl Pending {
             let note = Note { disk: self.disk.join(&name), run: self.run.join(&name) };
             let Some(called) = read(&note.disk) else { continue };
             let job = name.rsplit_once('-').map_or(name.as_str(), |(job, _)| job).to_owned();
-            aside(format_args!("the epilog of {job} was cut off by a boot of this node, and is run again first"));
+            aside(format_args!("the epilog of {job} was cut off by a boot of this node, and runs again first"));
             match again(&called, &is_env) {
                 Ok(0) => note.remove(),
                 Ok(status) => {
@@ -105,7 +105,7 @@ fn read(path: &Path) -> Option<Called> {
     let read = || -> io::Result<Called> { Ok(serde_json::from_slice(&fs::read(path)?)?) };
     let called = read();
     if let Err(error) = &called {
-        aside(format_args!("{}: {error}: look at it, and remove it", path.display()));
+        aside(format_args!("{}: {error}; inspect this file, and remove it", path.display()));
     }
     called.ok()
 }

@@ -29,11 +29,11 @@ use crate::text;
 /// Options of `flux-wait`, which asks this node's agent for the end of the job's epilog.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Args {
-    /// Wait for this action instead of `epilog`: the last one that follows a job.
+    /// Wait for this action instead of `epilog`; name the last action that follows a job.
     #[arg(long, value_name = "ACTION", value_parser = crate::values::action)]
     action: Option<ActionName>,
-    /// How long to wait. Then the node is drained, and Flux takes it back; the scripts go on. Keep it above the limits
-    /// of the scripts.
+    /// How long to wait. After that, this hook drains the node, and Flux takes the node back; the scripts keep running.
+    /// Keep this limit above those of the scripts.
     #[arg(long, value_name = "TIME", value_parser = crate::values::span, default_value = "1h")]
     limit: Span,
     #[command(flatten)]
@@ -87,10 +87,12 @@ pub(super) fn run(args: &Args, env: &Environment) -> Result<Exit, Fault> {
         };
         match event {
             Ok(SessionEvent::Message(reply)) => break end(&name, &args.limit.to_string(), &reply.body),
-            Ok(SessionEvent::Away(fault)) => aside(format_args!("{fault}; waiting for it, at most {}", args.limit)),
+            Ok(SessionEvent::Away(fault)) => {
+                aside(format_args!("{fault}; this hook waits for the agent, at most {}", args.limit))
+            }
             Ok(SessionEvent::Back(_)) => aside("the agent is back"),
             Ok(SessionEvent::Interrupted) => {
-                aside(format_args!("{name}: a signal ended this wait; the epilog goes on"));
+                aside(format_args!("{name}: a signal ended this wait; the epilog continues"));
                 return Ok(Exit::Detached);
             }
             Ok(SessionEvent::Over(fault)) => break End { exit: Exit::Other, drain: Some(format!("{name}: {fault}")) },
