@@ -162,7 +162,7 @@ fn a_conflict_or_a_wrong_token_changes_nothing() -> Result<()> {
     };
     refused(ctl, "controller", 2, "missing key `cluster`")?;
     ctl.write_file("/etc/perilog/controller.d/site.toml", "cluster = \"other\"\n")?;
-    refused(ctl, "controller --cluster tiny", 2, "called other in the configuration, and not tiny")?;
+    refused(ctl, "controller --cluster tiny", 2, "cluster is other in the configuration, not tiny")?;
     ctl.write_file("/etc/perilog/controller.d/site.toml", "clutser = \"x\"\n")?;
     refused(
         ctl,
@@ -172,7 +172,7 @@ fn a_conflict_or_a_wrong_token_changes_nothing() -> Result<()> {
     )?;
     ctl.sh("rm /etc/perilog/controller.d/site.toml")?;
     ctl.write_file("/etc/perilog/controller.d/init.toml", "cluster = \"tiny\"\n")?;
-    refused(ctl, "controller --cluster tiny", 2, "init.toml exists and is not as init wrote it")?;
+    refused(ctl, "controller --cluster tiny", 2, "init.toml exists, but is not as init would have written it")?;
     ctl.sh("rm /etc/perilog/controller.d/init.toml; mkdir -p /etc/perilog/tls; echo x >/etc/perilog/tls/ca.pem")?;
     refused(ctl, "controller --cluster tiny", 2, "/etc/perilog/tls/ca.pem exists, but not all")?;
     ctl.sh("rm -r /etc/perilog/tls")?;
@@ -195,7 +195,7 @@ fn a_conflict_or_a_wrong_token_changes_nothing() -> Result<()> {
     let (controller, pin) = without.split_once(" --pin ").context("a pin")?;
     let other = pin.chars().rev().collect::<String>();
     refused(n0, &format!("{controller} --pin {other} --token {token}"), 2, &format!("pin, but {pin}"))?;
-    refused(n0, &format!("{controller} --token {token}"), 2, "the controller's authority is not known: --pin")?;
+    refused(n0, &format!("{controller} --token {token}"), 2, "the controller's authority is not known; use --pin")?;
     refused(n0, &format!("node --controller n1 --pin {pin} --token {token}"), 2, "cannot connect to n1:5117")?;
     // The token is still unused, and may come by standard input.
     let by_stdin = format!("perilog init {without} --token - <<<{token}");
@@ -204,7 +204,7 @@ fn a_conflict_or_a_wrong_token_changes_nothing() -> Result<()> {
     // A controller that is away: the agent goes on trying, and init says so when its time is over.
     ctl.systemctl(&["stop", "perilog-controller.socket", "perilog-controller.service"])?;
     n0.systemctl(&["restart", "perilog-agent"])?;
-    refused(n0, &format!("{without} --wait 1s"), 124, "the controller has not taken it in within 1s")?;
+    refused(n0, &format!("{without} --wait 1s"), 124, "the controller has not accepted it within 1s")?;
 
     // A file that an administrator has changed since stays, and is named.
     n0.sh("echo '# mine' >>/etc/perilog/agent.d/init.toml")?;

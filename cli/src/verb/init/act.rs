@@ -115,7 +115,7 @@ impl Acting {
         }
         let unit = self.endpoint.daemon.unit();
         Err(Fault::Late(format!(
-            "the {} does not answer at {}: systemctl status {unit}",
+            "the {} does not answer at {}; see systemctl status {unit}",
             self.endpoint.daemon.as_str(),
             self.endpoint.path.display()
         )))
@@ -147,8 +147,8 @@ impl Acting {
         let output = [Some(units::status_text(AGENT)), units::last_warning(AGENT)];
         let output: Vec<String> = output.into_iter().flatten().filter(|text| !text.is_empty()).collect();
         Err(Fault::Late(format!(
-            "the agent runs, and the controller has not taken it in within {}: {}; perilog doctor node says what is \
-             wrong, the agent goes on trying",
+            "the agent runs, but the controller has not accepted it within {}: {}; the agent keeps trying, and perilog \
+             doctor node shows what is wrong",
             self.wait.to_exact(),
             crate::text::line(&output.join("; "))
         )))

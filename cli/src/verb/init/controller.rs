@@ -37,32 +37,35 @@ const ENROLS: u16 = 5117;
 /// Set this host up as the controller
 ///
 /// Makes an authority and the controller's certificate, writes /etc/perilog/controller.d/init.toml, enables and starts
-/// the units, and prints the line to type on each node. Certificates that are in their place already are taken as they
-/// are. With --quiet: the lines, each behind its node's name.
+/// the units, and prints the command to type on each node. Certificates that exist already are used as they are. With
+/// --quiet: the commands, each behind its node's name.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The cluster's name; the configuration's if absent.
+    /// The cluster's name; default: the name in the configuration.
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
-    /// A name or address by which nodes dial this host, for its certificate; repeatable. If absent: this host's name,
-    /// or with [failover] the first name of the certificate that is not one of its hosts.
+    /// A name or address by which nodes dial this host, for its certificate; may be repeated. Default: this host's
+    /// name, or with [failover] the first name of the certificate that is not one of its hosts.
     #[arg(long = "name", value_name = "HOST", value_parser = ca::name)]
     names: Vec<Name>,
-    /// Directory of the authority that signs: yours (perilog ca init), or where init makes one.
+    /// Directory of the authority that signs the certificate (perilog ca init); if it is missing, init makes an
+    /// authority there.
     #[arg(long, value_name = "DIR", default_value = "/root/perilog-ca")]
     ca: PathBuf,
     /// Print the command to type on each of these nodes: perilog init node, with a one-time token unless --munge is
     /// given. Without --munge, a node that is online, or has a valid or used token, gets no token and no command.
     #[arg(long, value_name = "HOSTLIST", value_parser = values::hosts)]
     nodes: Option<HostList>,
-    /// How long the tokens may be used; an hour if absent.
+    /// How long the tokens are valid; default: one hour.
     #[arg(long = "for", value_name = "DURATION", value_parser = values::span, requires = "nodes")]
     lasts: Option<Span>,
-    /// Enrol --nodes by munge, without tokens. The address of a node is its proof then: see the security model.
+    /// Enrol the nodes of --nodes by munge, without tokens. A node then proves its name by its address: see security.md
+    /// in /usr/share/doc/perilog.
     #[arg(long, requires = "nodes")]
     munge: bool,
-    /// Make this host the second one of the controller on HOST, for a cluster manager that moves it: bring over ssh
-    /// what HOST has beside the file system that moves (docs/failover.md). Type it again after a change on HOST.
+    /// Make this host the second host of the controller that HOST has, for a cluster manager that moves the controller:
+    /// copy over ssh what HOST has in /etc/perilog (failover.md in /usr/share/doc/perilog). Repeat the command after a
+    /// change on HOST.
     #[arg(long, value_name = "HOST", conflicts_with_all = ["cluster", "names", "ca", "nodes", "lasts", "munge"])]
     failover_of: Option<String>,
     #[command(flatten)]
@@ -147,15 +150,17 @@ fn plan(host: &str, wanted: &Wanted, dropin: &OfController, there: &There) -> Re
     let mut plan = Plan::new(format!("the controller on {host}"));
     let mut conflicts = Vec::new();
     if !there.systemd {
-        conflicts.push("systemd does not run here: for an image, see the administrator's guide".to_owned());
+        conflicts.push(
+            "systemd does not run here; for an image, see administration.md in /usr/share/doc/perilog".to_owned(),
+        );
     }
     if !there.installed {
         let program = Role::Controller.program();
-        conflicts.push(format!("there is no {}: install the package perilog-controller", program.display()));
+        conflicts.push(format!("there is no {}; install the package perilog-controller", program.display()));
         return Err(conflicts);
     }
     if wanted.munge && !there.unmunge {
-        conflicts.push(format!("--munge: there is no {UNMUNGE}: install munge"));
+        conflicts.push(format!("--munge: there is no {UNMUNGE}; install munge"));
     }
     let config = match &there.config {
         Ok(config) => config,
@@ -167,8 +172,8 @@ fn plan(host: &str, wanted: &Wanted, dropin: &OfController, there: &There) -> Re
     };
     if let Some(cluster) = wanted.cluster.as_ref().filter(|cluster| **cluster != config.cluster) {
         conflicts.push(format!(
-            "the cluster is called {} in the configuration, and not {cluster}: a cluster keeps its name \
-             (perilog-controller --print-config says where it is from)",
+            "the name of the cluster is {} in the configuration, not {cluster}, and a cluster keeps its name \
+             (perilog-controller --print-config shows where it is set)",
             config.cluster
         ));
     }
@@ -188,10 +193,11 @@ fn plan(host: &str, wanted: &Wanted, dropin: &OfController, there: &There) -> Re
     let is_up = |state: Option<units::State>| state.is_some_and(|state| state.enabled && state.active);
     let names = format!("{SOCKET}, {CONTROLLER}");
     if config.hosts.is_some() {
-        plan.is_there(format!("{CONTROLLER} is the cluster manager's to start ([failover])"));
+        plan.is_there(format!("the cluster manager starts {CONTROLLER} ([failover])"));
         if issued || written {
             plan.note(
-                "the controller reads this at its next start: systemctl restart perilog-controller, where it runs",
+                "the controller reads this at its next start; on the host where it runs: systemctl restart \
+                 perilog-controller",
             );
         }
     } else if is_up(there.service) && is_up(there.socket) && !issued && !written {
@@ -219,7 +225,8 @@ fn keys(wanted: &Wanted, there: &There, tls: &TlsFiles, plan: &mut Plan, conflic
                 plan.is_there(format!("{cert}: for {}, until {}", has.join(", "), when::day(*until_ms)));
             } else {
                 conflicts.push(format!(
-                    "{cert} is for {}, and not for {}: name what it has (--name), or remove {cert}, its key and its ca",
+                    "{cert} is for {}, not for {}; use --name with the names that it has, or remove {cert}, its key \
+                     and its ca",
                     has.join(", "),
                     lacks.join(", ")
                 ));
@@ -227,7 +234,7 @@ fn keys(wanted: &Wanted, there: &There, tls: &TlsFiles, plan: &mut Plan, conflic
             return false;
         }
         Files::Part(path) => conflicts.push(format!(
-            "{} exists, but not all of ca, cert and key do: bring the others, or remove it",
+            "{} exists, but not all of ca, cert and key do; copy the missing ones, or remove it",
             path.display()
         )),
         Files::Bad(why) => conflicts.push(format!("the certificate cannot be used: {why}")),
@@ -239,8 +246,10 @@ fn keys(wanted: &Wanted, there: &There, tls: &TlsFiles, plan: &mut Plan, conflic
             Step::Authority { dir: wanted.ca.clone() },
         ),
         Files::Part(path) => {
-            conflicts
-                .push(format!("{} exists, but not both of {CA_CERT} and {CA_KEY} do: another --ca", path.display()));
+            conflicts.push(format!(
+                "{} exists, but not both of {CA_CERT} and {CA_KEY} do; use another --ca",
+                path.display()
+            ));
         }
         Files::Bad(why) => conflicts.push(format!("the authority cannot be used: {why}")),
         Files::Good { .. } => plan.is_there(format!("{ca}: an authority")),
@@ -254,8 +263,8 @@ fn keys(wanted: &Wanted, there: &There, tls: &TlsFiles, plan: &mut Plan, conflic
         );
     } else {
         conflicts.push(format!(
-            "{cert} is not there, and [tls] has other names than ca.pem, cert.pem and key.pem in \
-             one directory: bring the files"
+            "{cert} does not exist, and [tls] names other files than ca.pem, cert.pem and key.pem in one directory, so \
+             copy the files there yourself"
         ));
     }
     true

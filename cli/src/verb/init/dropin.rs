@@ -50,7 +50,7 @@ impl Dropin {
                 return false;
             }
             Self::Foreign => conflicts.push(format!(
-                "{shown} exists and is not as init wrote it: move its lines to {}, and remove it",
+                "{shown} exists, but is not as init would have written it; move its lines to {}, and remove it",
                 path.with_file_name("site.toml").display()
             )),
             Self::None => plan.add(format!("write {shown}: {summary}"), write()),

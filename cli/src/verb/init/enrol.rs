@@ -114,15 +114,18 @@ pub(super) fn enrol(of: &Enrolling) -> Result<(), Fault> {
         AskError::Refused { .. } => Fault::Usage(format!("{error}; {}", remedy(of))),
         error => Fault::Other(error.to_string()),
     })?;
-    check_issued(&cert, &key, &of.host, clock::wall_ms())
-        .map_err(|why| Fault::Other(format!("{} answered with a certificate that is not kept: {why}", of.address)))?;
+    check_issued(&cert, &key, &of.host, clock::wall_ms()).map_err(|why| {
+        Fault::Other(format!("{} answered with a certificate that this node does not accept: {why}", of.address))
+    })?;
     files::write(&files.cert, Who::Everybody, &cert)
 }
 
 fn remedy(of: &Enrolling) -> String {
     match of.proof {
-        Proof::Token(_) => format!("on the controller's host: perilog token create {}", of.host),
-        Proof::Munge => "on the controller's host: journalctl -u perilog-controller says why".to_owned(),
+        Proof::Token(_) => {
+            format!("for another token, type on the controller's host: perilog token create {}", of.host)
+        }
+        Proof::Munge => "on the controller's host, journalctl -u perilog-controller shows why".to_owned(),
     }
 }
 

@@ -48,8 +48,8 @@ use crate::{text, values};
 
 /// Set this host up as the controller or as a node, or undo that
 ///
-/// Prints a numbered plan, carries it out, and does nothing where a check fails. What is there already stays as it is:
-/// the same command again changes nothing. `perilog init undo` takes back what init made.
+/// Prints a numbered plan, and carries it out; if a check fails, init changes nothing. What exists already stays as it
+/// is: the same command again changes nothing. `perilog init undo` removes what init made.
 #[derive(Debug, clap::Args)]
 #[command(after_help = help())]
 pub(crate) struct Args {
@@ -70,16 +70,17 @@ struct Common {
     /// Print the plan and change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// How long to wait until the daemon answers and, on a node, until the controller has taken it in.
+    /// How long to wait until the daemon answers and, on a node, until the controller has accepted the node.
     #[arg(long, value_name = "DURATION", value_parser = values::span, default_value = "1m")]
     wait: Span,
 }
 
 fn help() -> String {
     format!(
-        "{}\n\nOf init: 2 when a check fails (nothing was changed), or when the controller refuses the token; 8 when a \
-         step fails: the same command goes on\n\
-         from there; 124 when the daemon runs and the time of --wait is over.",
+        "{}\n\
+         \n\
+         Of init: 2 if a check fails (nothing was changed), or if the controller refuses the token; 8 if a step fails \
+         (repeat the command to continue from there); 124 if the daemon runs and the time of --wait is over.",
         exit::help()
     )
 }
@@ -166,8 +167,8 @@ fn in_step(number: usize, step: &str, fault: Fault) -> Fault {
         Fault::Usage(_) | Fault::Refused { .. } => Fault::Usage(text),
         Fault::Late(_) => Fault::Late(text),
         _ => Fault::Other(format!(
-            "{text}; the steps before it are done: the same command again goes on from there, perilog init undo takes \
-             them back"
+            "{text}; the steps before it are done: repeat the command to continue from there, or undo them with \
+             perilog init undo"
         )),
     }
 }
@@ -175,7 +176,7 @@ fn in_step(number: usize, step: &str, fault: Fault) -> Fault {
 /// Returns the error with which `init` refuses to change anything. Its text lists all conflicts.
 fn refused(conflicts: &[String]) -> Fault {
     let list: String = conflicts.iter().map(|conflict| format!("\n  {conflict}")).collect();
-    Fault::Usage(format!("{} in the way, and nothing was changed:{list}", text::count(conflicts.len() as u64, "thing")))
+    Fault::Usage(format!("nothing was changed because of {}:{list}", text::count(conflicts.len() as u64, "conflict")))
 }
 
 /// Waits until `is_so` returns `true`, at most until `until_ms` (CLOCK_MONOTONIC). Returns `false` past the limit.

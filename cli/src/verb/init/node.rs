@@ -35,20 +35,23 @@ const ENROLS: u16 = 5117;
 /// only to /run, so a drop-in of the unit adds this directory.
 const DIRECTORY: &str = "/var/lib/perilog-agent/tls";
 const UNIT_DROPIN: &str = "/etc/systemd/system/perilog-agent.service.d/perilog-init.conf";
-const UNIT_TEXT: &str = "# Written by `perilog init node`, removed by `perilog init undo`: the agent keeps its \
-                         certificate, and renews it there.\n\
-    [Service]\nStateDirectory=perilog-agent\nStateDirectoryMode=0700\n";
+const UNIT_TEXT: &str = "# Written by `perilog init node`, removed by `perilog init undo`: the agent keeps and renews \
+                         its certificate in this directory.\n\
+                         [Service]\n\
+                         StateDirectory=perilog-agent\n\
+                         StateDirectoryMode=0700\n";
 /// Maximum size in bytes of a token's file: a token has 64 hexadecimal digits.
 const MAX_TOKEN: u64 = 4096;
 
 /// Set this host up as a node of a controller
 ///
-/// Learns the authority by its pin, gets a certificate for this host with a one-time token or by munge, writes
-/// /etc/perilog/agent.d/init.toml, starts the agent, and waits until the controller has taken it in. `perilog init
-/// controller` prints the line to type. A node with good certificates in /etc/perilog/tls needs neither pin nor token.
+/// Gets the authority's certificate and checks it by the pin, gets a certificate for this host with a one-time token or
+/// by munge, writes /etc/perilog/agent.d/init.toml, starts the agent, and waits until the controller has accepted the
+/// node. `perilog init controller` prints the command to type. A node with valid certificates in /etc/perilog/tls needs
+/// neither pin nor token.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The controller: a name or address that its certificate bears.
+    /// The controller, by a name or address in its certificate.
     #[arg(long, value_name = "HOST[:PORT]", value_parser = controller)]
     controller: Address,
     /// The SHA-256 of the certificate of the controller's authority (perilog ca show).
@@ -63,13 +66,13 @@ pub(super) struct Args {
     /// File with the token.
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
     token_file: Option<PathBuf>,
-    /// Enrol by munge, now and whenever there is no certificate.
+    /// Enrol by munge, now and whenever the node has no certificate.
     #[arg(long)]
     munge: bool,
-    /// This node's name in the resource manager's hostlists; the kernel's host name if absent.
+    /// This node's name in the resource manager's hostlists; default: the kernel's host name.
     #[arg(long, value_name = "NAME", value_parser = values::host)]
     host: Option<HostName>,
-    /// Where the controller enrols; port 5117 of --controller if absent.
+    /// Where the controller enrols nodes; default: port 5117 of --controller.
     #[arg(long, value_name = "HOST:PORT")]
     enroll: Option<String>,
     #[command(flatten)]
@@ -179,11 +182,13 @@ fn plan(wanted: &Wanted, dropin: &str, there: &There) -> Result<Plan, Vec<String
     let mut plan = Plan::new(format!("{host} as a node of {}", wanted.controller));
     let mut conflicts = Vec::new();
     if !there.systemd {
-        conflicts.push("systemd does not run here: for an image, see the administrator's guide".to_owned());
+        conflicts.push(
+            "systemd does not run here; for an image, see administration.md in /usr/share/doc/perilog".to_owned(),
+        );
     }
     if !there.installed {
         let program = Role::Node.program();
-        conflicts.push(format!("there is no {}: install the package perilog-agent", program.display()));
+        conflicts.push(format!("there is no {}; install the package perilog-agent", program.display()));
         return Err(conflicts);
     }
     match &there.config {
@@ -192,7 +197,10 @@ fn plan(wanted: &Wanted, dropin: &str, there: &There) -> Result<Plan, Vec<String
     }
     let changed = match there.brought {
         Some(until_ms) => {
-            plan.is_there(format!("a certificate for {host}, which was brought, until {}", when::day(until_ms)));
+            plan.is_there(format!(
+                "a certificate for {host}, which an administrator installed, until {}",
+                when::day(until_ms)
+            ));
             conflicts.extend(there.authority.as_ref().err().cloned());
             false
         }
@@ -205,13 +213,13 @@ fn plan(wanted: &Wanted, dropin: &str, there: &There) -> Result<Plan, Vec<String
         plan.is_there(format!("{AGENT} is enabled and runs"));
     } else {
         let verb = if runs { "enable and restart" } else { "enable and start" };
-        let meanwhile = if runs { " (scripts go on)" } else { "" };
+        let meanwhile = if runs { " (scripts keep running)" } else { "" };
         plan.add(format!("{verb} {AGENT}{meanwhile}"), Step::Start { units: vec![AGENT], anew: runs });
     }
     if there.online && plan.is_empty() {
         plan.is_there(format!("{host} is online at {}", wanted.controller));
     } else {
-        plan.add(format!("wait until {} says that {host} is online", wanted.controller), Step::Online);
+        plan.add(format!("wait until {host} is online at {}", wanted.controller), Step::Online);
     }
     if conflicts.is_empty() { Ok(plan) } else { Err(conflicts) }
 }
@@ -221,8 +229,8 @@ fn plan(wanted: &Wanted, dropin: &str, there: &There) -> Result<Plan, Vec<String
 fn overridden(wanted: &Wanted, there: &There, config: &Config, plan: &mut Plan, conflicts: &mut Vec<String>) {
     let mut other = |key: &str, has: &str, wants: &str| {
         conflicts.push(format!(
-            "{key} is {has} in the configuration, and not {wants}: change it there (perilog-agent --print-config says \
-             where it is from)"
+            "{key} is {has} in the configuration, not {wants}; change it there (perilog-agent --print-config shows \
+             where it is set)"
         ));
     };
     if config.controllers != [wanted.controller.clone()] {
@@ -242,8 +250,8 @@ fn overridden(wanted: &Wanted, there: &There, config: &Config, plan: &mut Plan, 
     }
     if !config.has_actions {
         plan.note(
-            "no action is configured: the node refuses every one until there is a table such as [action.prolog] \
-             in agent.d/site.toml",
+            "no action is configured: the node refuses every action until you write a table such as [action.prolog] to \
+             agent.d/site.toml",
         );
     }
 }
@@ -261,8 +269,8 @@ fn keys(wanted: &Wanted, there: &There, plan: &mut Plan, conflicts: &mut Vec<Str
             changed = false;
         }
         (Ok((_, from)), Some(_)) => conflicts.push(format!(
-            "{shown} is another authority than the one {from}: if the controller has a new one, perilog init undo node \
-             first"
+            "{shown} is another authority than the one {from}; if the controller has a new authority, type perilog \
+             init undo node first"
         )),
         (Ok((pem, from)), None) => {
             plan.add(
@@ -277,12 +285,14 @@ fn keys(wanted: &Wanted, there: &There, plan: &mut Plan, conflicts: &mut Vec<Str
             plan.is_there(format!("{}: a certificate for {}, until {until}", own.cert.display(), there.host));
         }
         (None, None) => conflicts.push(format!(
-            "this node has no certificate, and nothing to get one with: --token (on the controller's host: perilog \
-             token create {}), or --munge",
+            "this node has no certificate; to get one, use --token (on the controller's host: perilog token create {}) \
+             or --munge",
             there.host
         )),
         (None, Some(Proof::Munge)) if !there.munge => {
-            conflicts.push(format!("--munge: there is no {MUNGE}: install munge, with the controller's key"));
+            conflicts.push(format!(
+                "--munge: there is no {MUNGE}; install munge, with the munge key of the controller's host"
+            ));
         }
         (None, Some(proof)) => {
             changed = true;
@@ -334,7 +344,7 @@ pub(super) fn run(args: Args, mut out: Out) -> Result<Exit, Fault> {
         Err(Fault::Usage(text)) if is_first => {
             let mut quiet = Out::stdout(OutputFormat::Quiet);
             undo::take_back(Role::Node, act.record, false, false, &mut quiet)?;
-            aside("what was done is taken back");
+            aside("init has undone its steps");
             Err(Fault::Usage(text))
         }
         Err(fault) => Err(fault),
@@ -443,7 +453,8 @@ fn authority(
     match in_place {
         Some(path) => Ok((read(path)?, format!("of {}", path.display()))),
         None => {
-            Err("the controller's authority is not known: --pin, as `perilog init controller` prints it, or --ca FILE"
+            Err("the controller's authority is not known; use --pin, as `perilog init controller` prints it, or --ca \
+                 FILE"
                 .to_owned())
         }
     }
@@ -453,7 +464,7 @@ fn authority(
 /// if --ca or --pin names another authority, or if the administrator's files are missing.
 fn trusted(args: &Args, site: Option<&TlsFiles>) -> Result<(String, String), String> {
     let read = |path: &Path| files::read(path).map_err(|fault| fault.to_string());
-    let Some(site) = site else { return Err("the certificate that was brought has no authority".to_owned()) };
+    let Some(site) = site else { return Err("the installed certificate has no authority".to_owned()) };
     let pem = read(&site.ca)?;
     let named = match (&args.ca, args.pin) {
         (Some(path), _) => read(path)?.trim() == pem.trim(),
@@ -461,9 +472,10 @@ fn trusted(args: &Args, site: Option<&TlsFiles>) -> Result<(String, String), Str
         (None, None) => true,
     };
     match named {
-        true => Ok((pem, "that was brought".to_owned())),
+        true => Ok((pem, "that an administrator installed".to_owned())),
         false => Err(format!(
-            "{} is another authority than the one that was named: a certificate was brought with it ({})",
+            "{} is another authority than the one that you named, and the certificate that is installed belongs to it \
+             ({})",
             site.ca.display(),
             site.cert.display()
         )),

@@ -60,7 +60,7 @@ impl Record {
         };
         let record: Self = serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
         if record.version > VERSION {
-            return Err(Fault::Other(format!("{} is of a later version: upgrade perilog", path.display())));
+            return Err(Fault::Other(format!("a later version of perilog wrote {}; upgrade perilog", path.display())));
         }
         Ok(Some(Self { path, ..record }))
     }

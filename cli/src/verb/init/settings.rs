@@ -17,8 +17,8 @@ use crate::verb::shell;
 fn head(role: Role) -> String {
     let (word, site) = (role.as_str(), role.dropin().with_file_name("site.toml"));
     format!(
-        "# Written by `perilog init {word}`, removed by `perilog init undo`. Your own lines: {}, which is read after \
-         this.\n",
+        "# Written by `perilog init {word}`, removed by `perilog init undo`. Write your own settings to {}, which is \
+         read after this file.\n",
         site.display()
     )
 }

@@ -16,19 +16,19 @@ use crate::out::Out;
 /// Directory of the controller's store and of the authority that enrols nodes. `undo` leaves it.
 const STORE: &str = "/var/lib/perilog";
 
-/// Take back what init made on this host
+/// Undo what init made on this host
 ///
-/// Disables and stops what init enabled, and removes the files that init wrote. A file that has changed since stays,
-/// and so do the authority and the controller's store; each is named.
+/// Disables and stops what init enabled, and removes the files that init wrote. Files that have changed since then
+/// stay, and so do the authority and the controller's store; the output names each.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Of which role; both if absent.
+    /// Undo only this role; default: both.
     #[arg(value_enum)]
     role: Option<Role>,
     /// Print the plan and change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Remove the authority that init made, too: certificates that it issued can never be renewed or revoked.
+    /// Also remove the authority that init made; then the certificates that it issued can never be renewed or revoked.
     #[arg(long)]
     authority: bool,
 }
@@ -96,22 +96,23 @@ fn plan(
     if role == Role::Node {
         let running = if enabled.is_empty() { vec![AGENT] } else { Vec::new() };
         let text = match running.as_slice() {
-            [] => "have systemd read its units again".to_owned(),
-            running => format!("restart {}, which init found enabled: scripts go on", running.join(", ")),
+            [] => "let systemd read its units again (daemon-reload)".to_owned(),
+            running => format!("restart {}, which was enabled before init; scripts keep running", running.join(", ")),
         };
         plan.add(text, Step::Reload { running });
     }
-    plan.add("forget what init made here", Step::Remove { path: record.path().to_owned() });
+    plan.add("remove the record of what init made here", Step::Remove { path: record.path().to_owned() });
     for dir in record.authorities.iter().filter(|_| !authority) {
         let dir = dir.display();
         plan.note(format!(
-            "stays: the authority in {dir}, which nodes may trust (undo --authority removes it; later: rm -r {dir})"
+            "stays: the authority in {dir}, which nodes may trust (to remove it, undo with --authority, or later rm -r \
+             {dir})"
         ));
     }
     if has_store {
         plan.note(format!(
-            "stays: {STORE}, the store and the authority that has enrolled nodes; removing the package says what \
-             becomes of it"
+            "stays: {STORE}, with the store and the authority that has enrolled nodes; if no node needs them: \
+             rm -r {STORE}"
         ));
     }
     plan
@@ -144,14 +145,14 @@ mod tests {
             "+ remove /etc/perilog/tls/cert.pem",
             "+ remove the directory /etc/perilog/tls, if it is empty",
             "+ remove the directory /root/perilog-ca, if it is empty",
-            "+ forget what init made here",
+            "+ remove the record of what init made here",
         ];
         assert_eq!(texts(Role::Controller, true), whole);
         let of = |text: &str| !text.contains("perilog-ca");
         assert_eq!(texts(Role::Controller, false), whole.into_iter().filter(|text| of(text)).collect::<Vec<_>>());
-        assert!(texts(Role::Node, true).contains(&"+ have systemd read its units again".to_owned()));
+        assert!(texts(Role::Node, true).contains(&"+ let systemd read its units again (daemon-reload)".to_owned()));
         record.enabled.clear();
         let words = plan(Role::Node, &record, false, false, |_| true, |_, _| Now::Gone).texts();
-        assert_eq!(words[1], "+ restart perilog-agent.service, which init found enabled: scripts go on");
+        assert_eq!(words[1], "+ restart perilog-agent.service, which was enabled before init; scripts keep running");
     }
 }

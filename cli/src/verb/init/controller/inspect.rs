@@ -83,10 +83,10 @@ pub(super) fn certificate(tls: &TlsFiles) -> Files {
         let first = read.into_iter().next().ok_or("there is none")?;
         if first.role == "node" {
             let other = "set [tls] in controller.d/site.toml to another directory, such as /etc/perilog/controller-tls";
-            return Err(format!("{} is a node's: {other}", tls.cert.display()));
+            return Err(format!("{} is the certificate of a node; {other}", tls.cert.display()));
         }
         if first.not_after_ms <= clock::wall_ms() {
-            return Err(format!("{} has expired: issue a new one (perilog ca issue)", tls.cert.display()));
+            return Err(format!("{} has expired; issue a new one (perilog ca issue)", tls.cert.display()));
         }
         Ok(Files::Good { names: first.names, until_ms: first.not_after_ms })
     };
@@ -129,11 +129,11 @@ fn known(endpoint: &Endpoint) -> BTreeMap<String, &'static str> {
     if let Ok(answer) = endpoint.ask::<Tokens>("Tokens", &json!({})) {
         for token in answer.body.tokens {
             if token.used_ms.is_some() {
-                known.insert(token.host, "enrolled with a token (another one: perilog token create)");
+                known.insert(token.host, "enrolled with a token (for another token: perilog token create)");
             } else if token.until_ms > clock::wall_ms() {
                 known
                     .entry(token.host)
-                    .or_insert("has a token, which is not shown again (another one: perilog token create)");
+                    .or_insert("has a token, which is not shown again (for another token: perilog token create)");
             }
         }
     }

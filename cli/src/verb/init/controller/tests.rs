@@ -65,10 +65,7 @@ fn a_cluster_manager_starts_the_units_of_two_hosts() {
     }
     let plan = plan("ctl0", &wanted(), &dropin(), &there).unwrap();
     assert!(plan.is_empty(), "{:?}", plan.texts());
-    assert!(
-        plan.texts()
-            .contains(&"= perilog-controller.service is the cluster manager's to start ([failover])".to_owned())
-    );
+    assert!(plan.texts().contains(&"= the cluster manager starts perilog-controller.service ([failover])".to_owned()));
 }
 
 /// Nodes that dialled ctl0 were lost when the controller moved to ctl1.
@@ -167,9 +164,9 @@ fn each_conflict_is_reported_with_its_remedy() {
         (There { installed: false, ..fresh() }, "install the package perilog-controller"),
         (There { dropin: Dropin::Foreign, ..fresh() }, "move its lines to /etc/perilog/controller.d/site.toml"),
         (There { config: Err("x".to_owned()), ..fresh() }, "the configuration is wrong: x"),
-        (There { config: of("other", tls("/etc/perilog/tls")), ..fresh() }, "called other in the configuration"),
+        (There { config: of("other", tls("/etc/perilog/tls")), ..fresh() }, "cluster is other in the configuration"),
         (There { config: of("c", None), ..fresh() }, "[tls] enabled is false"),
-        (There { config: of("c", Some(elsewhere)), ..fresh() }, "other names than ca.pem"),
+        (There { config: of("c", Some(elsewhere)), ..fresh() }, "other files than ca.pem"),
         (There { certificate: Files::Part("/t/ca.pem".into()), ..fresh() }, "/t/ca.pem exists, but not all"),
         (There { certificate: Files::Bad("b".to_owned()), ..fresh() }, "cannot be used: b"),
         (There { certificate: good(&["mgmt"]), ..fresh() }, "is for mgmt, and not for ctl"),

@@ -64,8 +64,8 @@ fn what_is_there_is_no_step() {
     let unit = format!("{UNIT_DROPIN}: the agent may keep its certificate");
     let ours = "/etc/perilog/agent.d/init.toml: controller ctl:5115";
     let certificate = "= /var/lib/perilog-agent/tls/cert.pem: a certificate for n0, until 1970-01-01";
-    let restart = "+ enable and restart perilog-agent.service (scripts go on)";
-    let (start, wait) = ("+ enable and start perilog-agent.service", "+ wait until ctl:5115 says that n0 is online");
+    let restart = "+ enable and restart perilog-agent.service (scripts keep running)";
+    let (start, wait) = ("+ enable and start perilog-agent.service", "+ wait until n0 is online at ctl:5115");
     let runs = "= perilog-agent.service is enabled and runs";
     let get = |by: &str| format!("+ get a certificate for n0 from ctl:5117 {by}, into {DIRECTORY}");
     let plus = |text: &str| format!("+ write {text}");
@@ -115,7 +115,7 @@ fn what_is_there_is_no_step() {
             Wanted { proof: None, ..wanted() },
             There { brought: Some(0), config: Ok(brought), ..fresh() },
             vec![
-                "= a certificate for n0, which was brought, until 1970-01-01".into(),
+                "= a certificate for n0, which an administrator installed, until 1970-01-01".into(),
                 plus(ours),
                 restart.into(),
                 wait.into(),
@@ -140,7 +140,12 @@ fn each_conflict_is_reported_with_its_remedy() {
         (wanted(), There { installed: false, ..fresh() }, "install the package perilog-agent"),
         (wanted(), There { config: Err("x".to_owned()), ..fresh() }, "the configuration is wrong: x"),
         (wanted(), There { dropin: Dropin::Foreign, ..fresh() }, "move its lines to /etc/perilog/agent.d/site.toml"),
-        (wanted(), There { unit: Dropin::Foreign, ..fresh() }, "perilog-init.conf exists and is not as init wrote it"),
+        (
+            wanted(),
+            There { unit: Dropin::Foreign, ..fresh() },
+            "perilog-init.conf exists, but is not as init would \
+                                                                have written it",
+        ),
         (wanted(), There { authority: Err("why".to_owned()), ..fresh() }, "why"),
         (wanted(), There { ca: Some("other".to_owned()), ..fresh() }, "is another authority than the one with the pin"),
         (Wanted { proof: None, ..wanted() }, fresh(), "perilog token create n0"),
