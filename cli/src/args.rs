@@ -14,10 +14,10 @@ use crate::{remote, verb};
 
 /// Runs and watches prologs, epilogs and housekeeping, and repairs what is stuck.
 ///
-/// For --ranks, ranks are an idset (0-3,7) or a hostlist ("n[0-3,7]"). Lengths of time are 500ms, 30s, 5m, 1h30m, 7d,
-/// 1w; --since takes dates, too. Quote a hostlist with brackets: a shell replaces it by the names of matching files. A
-/// job has the name that its resource manager gives it. A Flux id may have its sign (ƒuZZybuNNy is fuZZybuNNy); in
-/// other forms it is another job's name (flux job id --to=f58plain).
+/// Ranks (--ranks) are an idset (0-3,7) or a hostlist ("n[0-3,7]"). Quote a hostlist with brackets, because a shell
+/// takes the brackets for a pattern of file names. Lengths of time are written 500ms, 30s, 5m, 1h30m, 7d, 1w; --since
+/// also takes dates. A job has the name that its resource manager gives it. Write a Flux job id in the form f58, with
+/// or without its sign (ƒuZZybuNNy or fuZZybuNNy); convert other forms with flux job id --to=f58plain.
 #[derive(Debug, Parser)]
 #[command(name = "perilog", version, after_help = exit::help(), max_term_width = 120, disable_help_subcommand = true)]
 pub(crate) struct Cli {
@@ -30,7 +30,7 @@ pub(crate) struct Cli {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Run this command on HOST, over ssh: before the verb. Files that it names are files of HOST.
+    /// Run this command on HOST, over ssh; write it before the verb. File names in the command are files of HOST.
     #[arg(short = 'H', long, value_name = "HOST", value_parser = OsStringValueParser::new().try_map(remote::host))]
     pub(crate) host: Option<OsString>,
     /// The controller's socket.
@@ -43,10 +43,10 @@ pub(crate) struct Global {
         hide_env_values = true
     )]
     socket: PathBuf,
-    /// JSON, one value a line: replies of the API (api.md in /usr/share/doc/perilog). Ignore members you do not know.
+    /// Print JSON, one value a line: the replies of the API (api.md in /usr/share/doc/perilog). Ignore unknown members.
     #[arg(long, global = true, conflicts_with = "quiet")]
     pub(crate) json: bool,
-    /// Print names only; nothing, where a verb does something.
+    /// Print names only; most verbs that change something print nothing.
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
     /// Colours: auto (respects NO_COLOR), always, never.

@@ -223,7 +223,8 @@ impl Endpoint {
             ("io.perilog.Controller", "Refused") => Fault::Refused { code: text("code"), text: text("text") },
             ("io.perilog.Agent", "Refused") => Fault::RefusedByNode { text: text("text") },
             (_, "PermissionDenied") => {
-                let why = format!("the {} lets only root and its configured group do that", daemon.as_str());
+                let why =
+                    format!("only root and the group that the {}'s configuration names may do that", daemon.as_str());
                 Fault::NotPermitted { text: Some(text("text")).filter(|t| !t.is_empty()).unwrap_or(why) }
             }
             (_, "Busy") => Fault::Busy { daemon, text: text("text") },
@@ -281,11 +282,11 @@ mod tests {
             ("io.perilog.Controller.PermissionDenied", json!({"text": "reading is for group ops"}), 8,
              "not permitted: reading is for group ops"),
             ("org.varlink.service.PermissionDenied", json!({}), 8,
-             "not permitted: the controller lets only root and its configured group do that"),
+             "not permitted: only root and the group that the controller's configuration names may do that"),
             ("io.perilog.Agent.Refused", json!({"text": "no directory /x"}), 5, "this node refuses: no directory /x"),
             ("org.varlink.service.MethodNotFound", json!({"method": "Why"}), 8,
-             "the controller does not know the method Why (it is another version than this perilog): upgrade the older \
-              of the two"),
+             "the controller does not know the method Why, because its version is not that of this perilog; upgrade \
+              the older of the two"),
             ("odd", json!({}), 8, "the controller answered with an error: odd {}"),
         ];
         for (name, parameters, code, text) in table {

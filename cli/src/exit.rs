@@ -38,19 +38,18 @@ const TABLE: &[(Exit, u8, &str)] = &[
     (Exit::Lost,         4,   "lost: a node rebooted, vanished or cannot be reached"),
     (Exit::Refused,      5,   "a node refused to begin"),
     (Exit::Cancelled,    6,   "cancelled"),
-    (Exit::NoDaemon,     7,   "no controller on this host (`try`, `hook` on a node: no agent)"),
+    (Exit::NoDaemon,     7,   "no controller answers on this host (`try`, and `hook` on a node: no agent)"),
     (Exit::Other,        8,   "not permitted, or another error"),
     (Exit::NotFound,     9,   "no such job, attempt, action or node"),
     (Exit::NotNow,       10,
-     "the controller refuses the request: it contradicts what exists, or the controller is quiesced, in recovery, \
-      or its disk is full"),
+     "the controller refuses the request: the request contradicts what exists, or the controller is quiesced, is in \
+      recovery, or has a full disk"),
     (Exit::StillRunning, 124,
-     "the time to wait is over (`wait --timeout`, `quiesce --wait`, `init --wait`), but what is waited for has not \
-      come"),
-    (Exit::Detached,     130, "detached by a signal (Ctrl-C); the scripts go on"),
-    (Exit::PipeClosed,   141, "the reader of the output is gone; the scripts go on"),
+     "the time limit of `wait --timeout`, `quiesce --wait` or `init --wait` passed first"),
+    (Exit::Detached,     130, "detached by a signal (Ctrl-C); the scripts keep running"),
+    (Exit::PipeClosed,   141, "the program that read the output has ended; the scripts keep running"),
     (Exit::NoHost,       255,
-     "-H: ssh is not installed or did not reach HOST, and printed why (127: HOST has no perilog)"),
+     "-H: ssh is not installed, or did not reach HOST and printed why (127: perilog is not installed on HOST)"),
 ];
 
 impl Exit {

@@ -12,26 +12,29 @@ use crate::text;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
-    #[error("no {} at {} ({source}): is {} running? systemctl status {}", daemon.as_str(), path.display(),
+    #[error("no {} at {} ({source}); see whether {} runs: systemctl status {}", daemon.as_str(), path.display(),
             daemon.unit(), daemon.unit())]
     NoDaemon { daemon: Daemon, path: PathBuf, source: io::Error },
 
-    #[error("no controller at {} ({source}): this host has an agent and no controller, so ask on the controller's \
-             host; here: perilog doctor; systemctl status 'perilog-task-*'", path.display())]
+    #[error("no controller at {} ({source}): this host has an agent and no controller. Type the command on the \
+             controller's host; commands for this host are perilog doctor and systemctl status 'perilog-task-*'",
+            path.display())]
     OnNode { path: PathBuf, source: io::Error },
 
     /// The controller has several hosts, and this is one of them. `elsewhere`: where it may run.
     #[error("no controller at {} ({source}): {elsewhere}", path.display())]
     Passive { path: PathBuf, source: io::Error, elsewhere: String },
 
-    #[error("may not open {} ({source}): be root, or in the group that the {} is configured for", path.display(),
-            daemon.as_str())]
+    #[error("no permission to open {} ({source}): be root, or a member of the group that the {}'s configuration names",
+            path.display(), daemon.as_str())]
     NotLetIn { daemon: Daemon, path: PathBuf, source: io::Error },
 
-    #[error("the {} went away before it answered ({why}): ask again; journalctl -u {}", daemon.as_str(), daemon.unit())]
+    #[error("the {} went away before it answered ({why}); repeat the command, or see journalctl -u {}",
+            daemon.as_str(), daemon.unit())]
     WentAway { daemon: Daemon, why: String },
 
-    #[error("the {} did not answer within {}s: systemctl status {}", daemon.as_str(), limit.as_secs(), daemon.unit())]
+    #[error("the {} did not answer within {}s; see systemctl status {}", daemon.as_str(), limit.as_secs(),
+            daemon.unit())]
     NoAnswer { daemon: Daemon, limit: Duration },
 
     /// The error `Busy` of either daemon: the daemon has as many clients as it admits.
@@ -44,8 +47,8 @@ pub(crate) enum Fault {
 
     /// The controller knew this job before an operator restored its store, or before the store was lost.
     #[error(
-        "the controller's store no longer knows {job}: it was restored from a backup, or lost (perilog controller \
-         recover); perilog job add makes {job} known again"
+        "the controller's store no longer has {job}, because the store was restored from a backup, or lost (see \
+         perilog controller recover); perilog job add adds {job} again"
     )]
     Vanished { job: JobId },
 
@@ -56,11 +59,11 @@ pub(crate) enum Fault {
     #[error("not permitted: {}", text::line(text))]
     NotPermitted { text: String },
 
-    #[error("the {} does not know {} (it is another version than this perilog): upgrade the older of the two",
+    #[error("the {} does not know {}, because its version is not that of this perilog; upgrade the older of the two",
             daemon.as_str(), text::line(what))]
     Unsupported { daemon: Daemon, what: String },
 
-    #[error("the {} gave an answer that this perilog cannot read (is one of them older?): {}", daemon.as_str(),
+    #[error("this perilog cannot read the {}'s answer (is one of them older?): {}", daemon.as_str(),
             text::line(why))]
     Malformed { daemon: Daemon, why: String },
 
@@ -82,7 +85,7 @@ pub(crate) enum Fault {
     #[error("{what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
 
-    #[error("cannot run ssh ({source}), which -H needs: install openssh-client")]
+    #[error("cannot run ssh ({source}), which -H needs; install openssh-client")]
     NoSsh { source: io::Error },
 
     #[error("cannot make a certificate: {0}")]
@@ -169,15 +172,16 @@ mod tests {
         let table = [
             (Fault::NoDaemon { daemon: Daemon::Controller, path: "/run/perilog/controller.sock".into(),
                               source: io::Error::from_raw_os_error(2) }, 7, true,
-             "no controller at /run/perilog/controller.sock (No such file or directory (os error 2)): is \
-              perilog-controller running? systemctl status perilog-controller"),
+             "no controller at /run/perilog/controller.sock (No such file or directory (os error 2)); see whether \
+              perilog-controller runs: systemctl status perilog-controller"),
             (Fault::OnNode { path: "/c.sock".into(), source: io::Error::from_raw_os_error(2) }, 7, true,
              "no controller at /c.sock (No such file or directory (os error 2)): this host has an agent and no \
-              controller, so ask on the controller's host; here: perilog doctor; systemctl status 'perilog-task-*'"),
+              controller. Type the command on the controller's host; commands for this host are perilog doctor and \
+              systemctl status 'perilog-task-*'"),
             (Fault::NotLetIn { daemon: Daemon::Agent, path: "/a.sock".into(),
                               source: io::Error::from_raw_os_error(13) }, 8, true,
-             "may not open /a.sock (Permission denied (os error 13)): be root, or in the group that the agent is \
-              configured for"),
+             "no permission to open /a.sock (Permission denied (os error 13)): be root, or a member of the group that \
+              the agent's configuration names"),
             (refused("no-such-job"), 9, false, "no job f1\\u{1b}[31m"),
             (Fault::Busy { daemon: Daemon::Controller, text: "9 clients wait already".to_owned() }, 8, true,
              "the controller has no room for another client: 9 clients wait already"),

@@ -31,28 +31,31 @@ const TASKS: [(&str, &str); 10] = [
     ("What hangs, and since when?", "perilog ps"),
     ("Follow the output of a job's scripts", "perilog logs JOB --follow"),
     ("End a hung epilog", "perilog kill JOB epilog --ranks n3 -s KILL"),
-    ("Begin nothing new; go on", "perilog quiesce; perilog resume"),
+    ("Begin nothing new; begin again", "perilog quiesce; perilog resume"),
     ("On which nodes are prologs slow?", "perilog stats prolog --by node"),
 ];
 
 /// Words of Slurm, kubectl and others for what a verb of perilog does, each with the command that is meant.
 const WORDS: [(&[&str], &str); 17] = [
-    (&["sacct", "history", "list", "ls"], "perilog jobs (ended ones, too); perilog ps (what has not ended)"),
-    (&["squeue", "queue"], "perilog ps (what has not ended); perilog jobs (ended ones, too)"),
+    (&["sacct", "history", "list", "ls"], "perilog jobs (also ended ones); perilog ps (unfinished work)"),
+    (&["squeue", "queue"], "perilog ps (unfinished work); perilog jobs (also ended ones)"),
     (&["get"], "perilog jobs; perilog ps; perilog nodes"),
     (&["sinfo"], "perilog nodes; perilog drain (drained nodes with their reasons)"),
     (&["describe", "info", "inspect"], "perilog show JOB; perilog why NODE"),
     (&["scontrol"], "perilog show JOB; perilog why NODE; perilog drain NODE \"REASON\"; perilog undrain NODE"),
     (&["cordon", "down", "offline"], "perilog drain NODE \"REASON\""),
     (&["uncordon", "up", "online", "return"], "perilog undrain NODE"),
-    (&["log", "tail", "journal", "journalctl"], "perilog logs JOB (with --follow: as they come)"),
-    (&["scancel", "stop", "terminate"], "perilog cancel JOB (it may clean up); perilog kill JOB (a signal)"),
+    (&["log", "tail", "journal", "journalctl"], "perilog logs JOB (with --follow: new lines as they come)"),
+    (&["scancel", "stop", "terminate"], "perilog cancel JOB (scripts may clean up); perilog kill JOB (sends a signal)"),
     (&["start", "restart", "rerun", "retry"], "perilog run ACTION --job JOB"),
     (&["delete", "remove", "forget"], "perilog node forget NODE; perilog job forget JOB; perilog job cancel JOB"),
     (&["release"], "perilog job finish JOB (hands its nodes to the epilog)"),
     (&["restore", "backup", "recover", "take-over"], "perilog controller backup, restore or recover"),
-    (&["enroll", "enrol", "join"], "perilog init node (on the node); perilog token create (for it)"),
-    (&["pause", "suspend", "unpause", "continue"], "perilog quiesce (begin nothing new); perilog resume (go on)"),
+    (
+        &["enroll", "enrol", "join"],
+        "perilog init node (on the node); perilog token create NODE (on the controller's host)",
+    ),
+    (&["pause", "suspend", "unpause", "continue"], "perilog quiesce (begin nothing new); perilog resume (begin again)"),
     (&["check", "health", "diagnose", "sdiag", "test"], "perilog doctor; perilog status; perilog try DIRECTORY"),
 ];
 
@@ -106,12 +109,12 @@ pub(crate) fn advice(error: &clap::Error) -> Option<String> {
         ErrorKind::InvalidSubcommand => {
             let ContextValue::String(typed) = error.get(ContextKind::InvalidSubcommand)? else { return None };
             let (_, meant) = WORDS.iter().find(|(words, _)| words.contains(&typed.as_str()))?;
-            Some(format!("perilog has no verb {typed}; it has: {meant}"))
+            Some(format!("perilog has no verb {typed}; use: {meant}"))
         }
         ErrorKind::MissingRequiredArgument => {
             let ContextValue::Strings(missing) = error.get(ContextKind::InvalidArg)? else { return None };
             let text =
-                "say of which job: perilog ps lists those with unfinished work, perilog jobs also those that ended";
+                "name a job: perilog ps lists jobs with unfinished work, perilog jobs also those that have ended";
             (missing[..] == ["<JOB>"]).then(|| text.to_owned())
         }
         ErrorKind::UnknownArgument => {
@@ -119,9 +122,7 @@ pub(crate) fn advice(error: &clap::Error) -> Option<String> {
             let usage = error.get(ContextKind::Usage)?.to_string();
             let is_of = |verb: &str| usage.contains(&format!("perilog {verb} ")) && !typed.starts_with('-');
             match () {
-                () if is_of("show") => {
-                    Some(format!("perilog show is about one job; about a node: perilog why {typed}"))
-                }
+                () if is_of("show") => Some(format!("perilog show shows a job; for a node, type perilog why {typed}")),
                 () if is_of("drain") => Some("put the reason in quotes: perilog drain NODES \"REASON\"".to_owned()),
                 () => None,
             }
@@ -140,8 +141,7 @@ pub(crate) fn remark(fault: &Fault) -> Option<String> {
     };
     let task = text.split_whitespace().find(is_task).filter(|_| code == "no-such-job")?;
     Some(format!(
-        "Slurm gives each task of an array a JobId of its own, and perilog names the job by it: squeue -h -j {task} -o \
-         %A"
+        "perilog knows a task of a job array by the task's own JobId, which Slurm prints: squeue -h -j {task} -o %A"
     ))
 }
 
@@ -220,7 +220,7 @@ mod tests {
         for (words, meant) in WORDS {
             for word in words {
                 let error = parse(&format!("perilog {word} n3")).unwrap_err();
-                assert_eq!(advice(&error), Some(format!("perilog has no verb {word}; it has: {meant}")));
+                assert_eq!(advice(&error), Some(format!("perilog has no verb {word}; use: {meant}")));
             }
         }
         for verb in ["show", "logs", "timeline", "kill", "cancel", "failed", "wait"] {

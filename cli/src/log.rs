@@ -158,7 +158,8 @@ impl Entry {
             "attempt-closed" => (None, "", format!("attempt {} closed: {}", field("attempt"), field("why"))),
             "attempt-abandoned" => {
                 let text = format!(
-                    "attempt {} is abandoned until a hook, an edge or a user asks for it ({}): perilog ps --abandoned",
+                    "attempt {} is abandoned until a hook, an edge or a user asks for it ({}); see perilog ps \
+                     --abandoned",
                     field("attempt"),
                     field("why")
                 );
@@ -177,12 +178,16 @@ impl Entry {
             "milestones-full" => (
                 None,
                 "",
-                format!("attempt {} has {} milestones: further ones are not reported", field("attempt"), field("most")),
+                format!(
+                    "attempt {} has reached the limit of {} milestones; the controller drops further ones",
+                    field("attempt"),
+                    field("most")
+                ),
             ),
             "expect-reboot" => {
                 let within = self.context.get("within_ms").and_then(Value::as_u64);
                 let within = within.map(|ms| format!(" within {}", text::age(ms))).unwrap_or_default();
-                (at(), "rebooting", format!("its node is to boot{within}, and that is its end"))
+                (at(), "rebooting", format!("the node is to boot{within}, and the boot ends the task"))
             }
             "overdue" => {
                 let limit =
@@ -192,7 +197,7 @@ impl Entry {
                 (
                     at(),
                     "overdue",
-                    format!("overdue: {} is past its limit of {limit}, and goes on{doing}", field("script")),
+                    format!("overdue: {} is past its limit of {limit}, and keeps running{doing}", field("script")),
                 )
             }
             "lingering" => {
@@ -201,20 +206,24 @@ impl Entry {
             }
             "lease-expired" => {
                 let lease = field("lease").parse::<Span>().map_or_else(|_| field("lease"), |lease| lease.to_string());
-                (at(), "lost", format!("its service was silent for its lease of {lease}: {} lost", self.part_text()))
+                (
+                    at(),
+                    "lost",
+                    format!("the service reported nothing for its lease of {lease}; lost: {}", self.part_text()),
+                )
             }
             "cancel" => {
                 let why = Some(field("why")).filter(|why| !why.is_empty()).map(|why| format!(": {why}"));
                 let text = match field("by") {
                     by if by.is_empty() => "will not begin".to_owned(),
-                    by => format!("cancel asked for by uid {by}"),
+                    by => format!("uid {by} requested a cancel"),
                 };
                 (at(), "cancelled", format!("{text}{}", why.unwrap_or_default()))
             }
             "resolve" => {
                 let ok = self.context.get("ok").is_some_and(|ok| ok == true);
                 let what = format!(
-                    "uid {} resolves it as {}, once its drain is in force: {}",
+                    "uid {} resolves this as {} when the drain of the node is in force: {}",
                     field("by"),
                     if ok { "ok" } else { "failed" },
                     field("reason")
@@ -222,7 +231,7 @@ impl Entry {
                 (at(), "resolving", what)
             }
             "job-finish" | "job-hand-over" => (at(), "", format!("the job dropped its hold on {}", self.part_text())),
-            "shrink" => (at(), "", format!("dropped from the job, which goes on with {}", field("left_hosts"))),
+            "shrink" => (at(), "", format!("dropped from the job, which continues with {}", field("left_hosts"))),
             "release" => {
                 let last = self.context.get("final").is_some_and(|last| last == true);
                 (at(), "ok", format!("released: {}{}", self.part_text(), if last { "; this was the last" } else { "" }))
@@ -427,24 +436,25 @@ mod tests {
                                                 {"check": "gpu", "message": "x"}]})),
              "finish        prolog        n3: tolerable: lustre \"no mount\" and 1 more check"),
             ("expect-reboot", prolog(json!({"within_ms": 600_000})),
-             "expect-reboot  prolog        n3: its node is to boot within 10m, and that is its end"),
+             "expect-reboot  prolog        n3: the node is to boot within 10m, and the boot ends the task"),
             ("milestone", prolog(json!({"name": "data-out"})), "milestone     prolog        n3: reached data-out"),
             ("milestone", json!({"attempt": "0", "name": "data-out", "ranks": "0-1", "hosts": "n[0-1]", "by": 0}),
              "milestone                   n[0-1]: reached data-out, reported by uid 0"),
             ("milestone", json!({"attempt": "0", "name": "data-out", "without": "3"}),
              "milestone                   the job has reached data-out, without rank 3"),
             ("overdue", prolog(json!({"script": "10-mount.sh", "limit_ms": 600_000})),
-             "overdue       prolog        n3: overdue: 10-mount.sh is past its limit of 10m, and goes on"),
+             "overdue       prolog        n3: overdue: 10-mount.sh is past its limit of 10m, and keeps running"),
             ("overdue", prolog(json!({"script": "10-mount.sh", "limit_ms": 600_000,
                                       "doing": "4711 D mount in rpc_wait"})),
-             "overdue       prolog        n3: overdue: 10-mount.sh is past its limit of 10m, and goes on: 4711 D \
+             "overdue       prolog        n3: overdue: 10-mount.sh is past its limit of 10m, and keeps running: 4711 D \
               mount in rpc_wait"),
             ("lingering", prolog(json!({"processes": [{"pid": 42, "command": "mountd"}]})),
              "lingering     prolog        n3: lingering: the scripts ended, these processes did not: 42 (mountd)"),
             ("resolve", prolog(json!({"ok": true, "by": 0, "reason": "it is gone"})),
-             "resolve       prolog        n3: uid 0 resolves it as ok, once its drain is in force: it is gone"),
+             "resolve       prolog        n3: uid 0 resolves this as ok when the drain of the node is in force: it is \
+              gone"),
             ("cancel", json!({"action": "prolog", "attempt": "0", "ranks": "0-3", "why": "wrong job", "by": 0}),
-             "cancel        prolog        ranks 0-3: cancel asked for by uid 0: wrong job"),
+             "cancel        prolog        ranks 0-3: uid 0 requested a cancel: wrong job"),
             ("late", json!({"action": "prolog", "attempt": "0", "rank": 3, "host": "n3", "outcome": "ok",
                             "result": "ok"}),
              "late          prolog        n3: late, its outcome is unchanged: ok"),

@@ -145,7 +145,7 @@ pub(crate) fn variable(text: &str) -> Result<(String, String), Pointed> {
         return Err(Pointed::new(text, at, "a name of [A-Za-z_][A-Za-z0-9_]*".to_owned()));
     }
     if environment::OWN.contains(&name) {
-        return Err(Pointed::new(text, 0, format!("another name: {name} is set by perilog itself")));
+        return Err(Pointed::new(text, 0, format!("another name, because perilog itself sets {name}")));
     }
     Ok((name.to_owned(), value.to_owned()))
 }
@@ -220,7 +220,7 @@ mod tests {
             (shown(variable("A-B=1")), "expected a name of [A-Za-z_][A-Za-z0-9_]*\n\n    A-B=1\n     ^"),
             (shown(variable("AB")), "expected NAME=VALUE\n\n    AB\n      ^"),
             (shown(variable("PERILOG_JOB=f1")),
-             "expected another name: PERILOG_JOB is set by perilog itself\n\n    PERILOG_JOB=f1\n    ^"),
+             "expected another name, because perilog itself sets PERILOG_JOB\n\n    PERILOG_JOB=f1\n    ^"),
             (shown(variable("A=\u{e9}=x")), "fine"),
             (shown(tolerance_of("lustre=10%")), "fine"),
             (shown(tolerance_of("lustre")),

@@ -27,12 +27,12 @@ fn drains_are_made_and_lifted_host_by_host() {
     #[rustfmt::skip]
     let table: Vec<(&[&str], &'static str, Value, Value, &str)> = vec![
         (&["drain", "n[1-2]", "fan"], "Drain", drain("n[1-2]", "fan"), drained("n2"),
-         "n1: drained\nn2: drained already; the first reason stays, and yours is added\n"),
+         "n1: drained\nn2: drained already; the first reason stays, and yours is recorded as a later one\n"),
         (&["drain", "n1", "--reason", "fan"], "Drain", drain("n1", "fan"), drained(""), "n1: drained\n"),
         (&["drain", "n[1-2]", "fan"], "Drain", drain("n[1-2]", "fan"), older(), "n[1-2]: drained\n"),
         (&["undrain", "n[1-3]"], "Undrain", json!({"nodes": "n[1-3]"}), undrained("n2", "n3"),
-         "n1: drain lifted\nn2: not drained\nn3: drain lifted already, and the drain hook has not carried that out; to \
-          drop it without the hook: perilog undrain n3 --forget\n"),
+         "n1: drain lifted\nn2: not drained\nn3: undrained already, but the drain hook has not carried that out; to \
+          undrain without the hook: perilog undrain n3 --forget\n"),
         (&["undrain", "n2"], "Undrain", json!({"nodes": "n2"}), undrained("n2", ""), "n2: not drained\n"),
     ];
     for (args, method, asked, reply, out) in table {
@@ -42,7 +42,7 @@ fn drains_are_made_and_lifted_host_by_host() {
         assert_eq!((output.code, output.out.as_str(), &calls[0]), (Some(0), out, &asked), "{args:?}: {}", output.err);
     }
     let output = CliOutput::of(Place::new().command(&["drain", "n3"]).output().unwrap());
-    let text = "perilog: say why n3 is to be drained: perilog drain n3 \"REASON\"\n";
+    let text = "perilog: give the reason of the drain: perilog drain n3 \"REASON\"\n";
     assert_eq!((output.code, output.err.as_str()), (Some(2), text));
 }
 
@@ -179,7 +179,7 @@ fn a_job_on_unknown_hosts_is_warned_of() {
                            "unknown": "m[0-1999]", "meant": meant});
         let (output, _) = Place::new()
             .ask(&["job", "add", "big", "--nodes", "n0,m[0-1999]"], vec![vec![Call("JobAdd"), Done(reply)]]);
-        let err = "perilog: never connected to this controller: m[0-1999] (tasks of big wait there)";
+        let err = "perilog: never connected to this controller: m[0-1999]; tasks of big wait until these hosts connect";
         assert_eq!((output.code, output.err), (Some(0), format!("{err}{asks}\n")));
     }
 }
@@ -218,7 +218,7 @@ fn new_lines_of_output_are_followed() {
     assert_eq!(fake::read_until(&mut lines, "c"), ["n0: a", "n0: b", "n0: c"]);
     child.kill().unwrap();
     let output = CliOutput::of(child.wait_with_output().unwrap());
-    assert_eq!(output.err, "perilog: could not ask n1; it is asked again\n");
+    assert_eq!(output.err, "perilog: no answer from n1; this command asks again\n");
     let asked = daemon.asked();
     assert_eq!((&asked[0]["lines"], &asked[1]["lines"]), (&json!(1000), &json!(1000)));
 }

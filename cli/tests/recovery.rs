@@ -66,7 +66,7 @@ fn a_run_of_a_lost_job_asks_until_the_job_is_back() {
     let (output, _) = Place::new().ask(ATTACHED, daemon);
     assert_eq!(output.code, Some(0), "{}", output.err);
     let lines: Vec<&str> = output.err.lines().collect();
-    assert!(lines[1].contains("no longer knows f1") && lines[1].contains("job add"), "{lines:?}");
+    assert!(lines[1].contains("no longer has f1") && lines[1].contains("job add"), "{lines:?}");
     assert_eq!(lines[2], "perilog: f1 is there again");
     assert!(lines[3].contains("asked for it again"), "{lines:?}");
 }
@@ -96,9 +96,9 @@ fn a_run_asks_again_when_its_attempt_is_abandoned() {
         (output.code, output.out.as_str(), output.err.as_str()),
         (
             Some(0),
-            "prolog of f1 exists (attempt 0): attached\nattempt 0 is abandoned until a hook, an edge or a user asks \
-             for it (the store is a copy): perilog ps --abandoned\nattempt 0 was asked for again\nprolog of f1 ok on 4 \
-             ranks\n",
+            "prolog of f1 exists already (attempt 0); this command attached to it\nattempt 0 is abandoned until a \
+             hook, an edge or a user asks for it (the store is a copy); see perilog ps --abandoned\nattempt 0 was \
+             asked for again\nprolog of f1 ok on 4 ranks\n",
             &*format!("perilog: f1: {why}\n")
         )
     );
@@ -137,12 +137,12 @@ fn a_wait_says_what_it_waits_for_and_reads_the_log_of_the_copy() {
         lines,
         [
             "perilog: f1 is there again",
-            "perilog: the controller's store was restored: the log of f1 is read from its start",
+            "perilog: the controller's store was restored; this command reads the log of f1 from its start",
             "perilog: f1: job f1 needs confirmation",
             "perilog: f1: attempt 0 was asked for again",
         ]
     );
-    assert!(output.err.contains("no longer knows f1"), "{}", output.err);
+    assert!(output.err.contains("no longer has f1"), "{}", output.err);
     assert_eq!(asked[5]["after"], 0);
 }
 

@@ -238,13 +238,13 @@ fn ctrl_c_detaches_and_says_how_to_go_on() {
     let mut child = place.spawn(RUN);
     let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
     let seen = read_until(&mut out, "overdue");
-    assert_eq!(seen, ["n3: overdue: 10-mount.sh is past its limit of 1s, and goes on"]);
+    assert_eq!(seen, ["n3: overdue: 10-mount.sh is past its limit of 1s, and keeps running"]);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = CliOutput::of(child.wait_with_output().unwrap());
     assert_eq!(output.code, Some(130));
     assert_eq!(
         output.err,
-        "perilog: detached; prolog of f1 goes on\n\
+        "perilog: detached; prolog of f1 continues\n\
          \u{20} wait for it:  perilog wait f1 --action prolog --attempt 0\n\
          \u{20} cancel it:    perilog cancel f1 prolog --attempt 0\n"
     );
@@ -259,8 +259,8 @@ fn without_a_controller_it_says_so_at_once() {
     assert_eq!(
         output.err,
         format!(
-            "perilog: no controller at {} (No such file or directory (os error 2)): is perilog-controller running? \
-             systemctl status perilog-controller\n",
+            "perilog: no controller at {} (No such file or directory (os error 2)); see whether perilog-controller \
+             runs: systemctl status perilog-controller\n",
             place.socket().display()
         )
     );

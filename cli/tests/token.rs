@@ -16,7 +16,7 @@ fn tokens_are_shown_once_and_listed_without_themselves() {
     };
     let shown =
         "NODE  UNTIL                 TOKEN\nn0    2026-11-22T10:10:00Z  4sJm\nn1    2026-11-22T10:10:00Z  _x-9\n";
-    let once = "perilog: each is good once, for its node; they are not shown again\n";
+    let once = "perilog: each token is valid once, for its node; tokens are not shown again\n";
     let until_ms = 1_795_342_200_000;
     // Only the table warns that tokens are shown once.
     for (args, asked_for, out, err) in [
@@ -87,7 +87,8 @@ fn a_token_that_cannot_be_made_says_what_to_do() {
         (
             Error("io.perilog.Controller.PermissionDenied", json!({})),
             8,
-            "perilog: not permitted: the controller lets only root and its configured group do that\n".to_owned(),
+            "perilog: not permitted: only root and the group that the controller's configuration names may do that\n"
+                .to_owned(),
         ),
     ] {
         let (output, _) = Place::new().ask(&["token", "create", "n0"], vec![vec![Call("TokenMake"), error]]);

@@ -100,20 +100,22 @@ fn wait_has_its_forms() {
         (&["--for", "data-out:epilog"], vec![milestone()], 0, "data-out of f1\n", ""),
         // A rank's is not the job's.
         (&["--for", "data-out", "--timeout", "0s"], vec![of_rank()], 124, "",
-         "perilog: f1 has not come to data-out yet; see: perilog ps\n"),
+         "perilog: f1 has not reached data-out yet; see: perilog ps\n"),
         (&["--for", "data-out"], vec![of_rank(), release(false), of_job(9)], 0, "data-out of f1\n", ""),
         (&["--for", "data-out"], vec![of_rank(), release(true)], 1, "f1: everything was released without data-out\n",
          ""),
         (&["--for", "data-out"], vec![of_rank(), closed()], 1,
          "f1: the attempt was closed (a newer one) without data-out\n", ""),
-        (&["--for", "data-out"], vec![full()], 1, "f1: the attempt has as many milestones as it may without data-out\n",
+        (&["--for", "data-out"], vec![full()], 1, "f1: the attempt has reached its limit of milestones without \
+                                                   data-out\n",
          ""),
         (&["--for", "data-out"], vec![of_rank(), full(), of_job(10)], 0, "data-out of f1\n", ""),
         (&["--for", "clean"], vec![of_job(7), release(false), release(true)], 0, "everything of f1 was released\n",
          ""),
         // Everything was released, and the epilog had been cancelled on a node.
         (&["--for", "clean"], unclean(), 0,
-         "everything of f1 was released, and not clean: epilog of f1 cancelled: 1 ok, 1 cancelled (n1)\n", ""),
+         "everything of f1 was released, but not all of it is clean: epilog of f1 cancelled: 1 ok, 1 cancelled (n1)\n",
+         ""),
         // After-actions of a closed attempt still release its ranks.
         (&["--for", "clean"], vec![closed(), last_release(10)], 0, "everything of f1 was released\n", ""),
         // The store lost the release's epoch: the hook is notified nothing.
@@ -213,10 +215,10 @@ fn what_may_be_alive_is_resolved_when_it_is_drained() {
         (
             3,
             1,
-            "resolved 2 tasks of f1 as failed\n1 task of f1 will be failed when the drain of their nodes is in force; \
-             see: perilog ps\n",
+            "resolved 2 tasks of f1 as failed\n1 task of f1 will count as failed when the drain of the nodes is in \
+             force; see: perilog ps\n",
         ),
-        (1, 1, "1 task of f1 will be failed when the drain of their nodes is in force; see: perilog ps\n"),
+        (1, 1, "1 task of f1 will count as failed when the drain of the nodes is in force; see: perilog ps\n"),
     ] {
         let args = &["resolve", "f1", "--ranks", "0-2", "--reason", "gone"];
         let script = vec![vec![Call("Resolve"), Done(json!({"tasks": tasks, "waiting": waiting}))]];
@@ -228,7 +230,7 @@ fn what_may_be_alive_is_resolved_when_it_is_drained() {
 #[test]
 fn a_job_finishes_with_ranks_resources_or_both() {
     let part = |ranks: &str, resources: &[&str]| json!({"ranks": ranks, "resources": resources});
-    let then = "released when its epilog has ended: perilog wait f1 --for clean\n";
+    let then = "to wait until everything is released: perilog wait f1 --for clean\n";
     #[rustfmt::skip]
     let table: Vec<(&[&str], Value, Value, Value, String)> = vec![
         (&[], json!(null), json!(null), part("0-3", &["rabbit1"]),
@@ -239,7 +241,7 @@ fn a_job_finishes_with_ranks_resources_or_both() {
          part("", &["rabbit1", "rabbit2"]),
          format!("f1 is finished with rabbit1, rabbit2; {then}")),
         (&["--ranks", "0", "--resources", "rabbit1"], json!("0"), json!(["rabbit1"]), part("", &[]),
-         "f1 was finished before; what is left of it goes on: perilog show f1\n".to_owned()),
+         "f1 was finished before; to see its remaining work: perilog show f1\n".to_owned()),
     ];
     for (args, targets, resources, reply, out) in table {
         let args = [&["job", "finish", "f1"][..], args].concat();
@@ -256,8 +258,8 @@ fn failed_prints_ranks_and_names_resources_beside_them() {
     let rabbit = json!({"resource": "rabbit2", "action": "stage", "outcome": "failed", "result": "failed (reported)",
                         "message": "no space ".repeat(40), "checks": []});
     let failed = |resources: &[&Value]| json!({"ranks": "2", "hosts": "n2", "resources": resources, "checks": []});
-    let beside =
-        "perilog: no ranks, and not in that line: rabbit2: failed (reported) (perilog failed f1 --format json)\n";
+    let beside = "perilog: named resources failed, too, which the line does not have: rabbit2: failed (reported) \
+                  (perilog failed f1 --format json)\n";
     let (with, without) = (failed(&[&rabbit]), failed(&[]));
     // An older controller sends no named resources.
     let older = json!({"ranks": "2", "hosts": "n2", "checks": []});
@@ -282,13 +284,13 @@ fn failed_prints_ranks_and_names_resources_beside_them() {
 fn quiet_is_asked_for_waited_for_and_lifted() {
     let open = |actions: u64, tasks: u64| Done(json!({"actions": actions, "tasks": tasks}));
     let asked = |n: usize| vec![Call("Quiesce"), open(n as u64, 4 * n as u64)];
-    let quiet = "quiet: nothing new is begun until: perilog resume; ";
-    let waits = "perilog: quiet; waiting for 1 action over 4 tasks\n";
-    let over = "perilog: something is open still (perilog ps); it stays quiet until: perilog resume\n";
+    let quiet = "the controller is quiesced and begins nothing new until: perilog resume; ";
+    let waits = "perilog: the controller is quiesced; waiting for 1 action over 4 tasks\n";
+    let over = "perilog: work is still open (perilog ps); the controller stays quiesced until: perilog resume\n";
     #[rustfmt::skip]
     let table: Vec<(&[&str], Vec<Vec<fake::Step>>, i32, String, String)> = vec![
         (&[], vec![asked(0)], 0, format!("{quiet}nothing is open\n"), String::new()),
-        (&[], vec![asked(1)], 0, format!("{quiet}1 action over 4 tasks still open, and not disturbed (perilog ps)\n"),
+        (&[], vec![asked(1)], 0, format!("{quiet}still open, and not stopped: 1 action over 4 tasks (perilog ps)\n"),
          String::new()),
         (&["--wait"], vec![asked(0)], 0, format!("{quiet}nothing is open\n"), String::new()),
         (&["--wait"], vec![asked(1), asked(0)], 0, format!("{quiet}nothing is open\n"), waits.to_owned()),
@@ -305,7 +307,9 @@ fn quiet_is_asked_for_waited_for_and_lifted() {
         assert_eq!(asked[0], json!({"reason": "new release", "wait": false}));
         assert!(asked.iter().skip(1).all(|asked| asked["wait"] == true));
     }
-    for (was_quiet, out) in [(true, "new starts begin again\n"), (false, "the controller was not quiesced\n")] {
+    for (was_quiet, out) in
+        [(true, "the controller accepts new work again\n"), (false, "the controller was not quiesced\n")]
+    {
         let script = vec![vec![Call("Resume"), Done(json!({ "was_quiet": was_quiet }))]];
         let (output, _) = Place::new().ask(&["resume"], script);
         assert_eq!((output.code, output.out.as_str()), (Some(0), out));
@@ -334,9 +338,9 @@ fn a_milestone_is_reported_by_an_operator() {
         (&[], json!(null), json!({"ranks": "0-3", "reached": true}),
          "f1: data-out is reached on ranks 0-3; the job has reached it\n"),
         (&["--ranks", "n1"], json!("n1"), json!({"ranks": "1", "reached": false}),
-         "f1: data-out is reached on rank 1; others of its ranks have not yet\n"),
+         "f1: data-out is reached on rank 1; other ranks of the job have not reached it yet\n"),
         (&["--ranks", "1"], json!("1"), json!({"ranks": "", "reached": false}),
-         "f1: those ranks had reached data-out before; others of its ranks have not yet\n"),
+         "f1: those ranks had reached data-out before; other ranks of the job have not reached it yet\n"),
     ];
     for (args, targets, reply, out) in table {
         let args = [&["milestone", "f1", "data-out"], args].concat();
@@ -352,22 +356,22 @@ fn changes_ask_for_the_named_tasks_and_show_how_many() {
     let table: Vec<(&[&str], &'static str, Value, u64, i32, &str)> = vec![
         (&["cancel", "f1"], "Cancel",
          json!({"job": "f1", "attempt": null, "action": null, "targets": null, "why": null}), 4, 0,
-         "asked 4 tasks of f1 to stop; wait for the end with: perilog wait f1\n"),
+         "asked 4 tasks of f1 to stop; to wait for the end: perilog wait f1\n"),
         (&["cancel", "f1", "prolog", "--ranks", "n[0-1]", "--reason", "wrong", "--attempt", "2"], "Cancel",
          json!({"job": "f1", "attempt": "2", "action": "prolog", "targets": "n[0-1]", "why": "wrong"}), 0, 0,
-         "nothing to cancel: what was named of f1 has ended\n"),
+         "nothing to cancel: no unfinished task of f1 matches\n"),
         (&["kill", "f1", "prolog", "--ranks", "3", "-s", "SIGUSR1"], "Signal",
          json!({"job": "f1", "attempt": null, "action": "prolog", "targets": "3", "signal": "USR1"}), 1, 0,
-         "asked for SIGUSR1 to 1 task of f1; what comes of it: perilog ps\n"),
+         "requested SIGUSR1 for 1 task of f1; see the effect: perilog ps\n"),
         (&["kill", "f1", "-s", "9"], "Signal",
          json!({"job": "f1", "attempt": null, "action": null, "targets": null, "signal": "KILL"}), 0, 1,
-         "no signal sent: nothing of f1 runs on a connected node; see: perilog ps\n"),
+         "no signal sent: no matching task of f1 runs on a connected node; see: perilog ps\n"),
         (&["job", "forget", "f1", "--attempt", "7", "--releases", "--reason", "no hook"], "JobForget",
          json!({"job": "f1", "attempt": "7", "releases": true, "reason": "no hook"}), 1, 0,
-         "releases of f1 are dropped: the release hook is not notified of them\n"),
+         "dropped the pending releases of f1; the release hook is not notified of them\n"),
         (&["job", "forget", "f1", "--releases", "--reason", "no hook"], "JobForget",
          json!({"job": "f1", "attempt": null, "releases": true, "reason": "no hook"}), 2, 0,
-         "releases of f1 are dropped: the release hook is not notified of them\n"),
+         "dropped the pending releases of f1; the release hook is not notified of them\n"),
         (&["resolve", "f1", "prolog", "--ranks", "3", "--reason", "node is gone", "--ok"], "Resolve",
          json!({"job": "f1", "attempt": null, "action": "prolog", "targets": "3", "reason": "node is gone",
                 "ok": true}), 1, 0,
@@ -409,7 +413,7 @@ fn logs_name_the_nodes_that_could_not_be_asked() {
     assert_eq!(output.out, "n0: mounting\nn0: mounted\nn1: ready\n");
     assert_eq!(
         (output.code, output.err.as_str()),
-        (Some(4), "perilog: could not ask n[2-3]; on the node itself: journalctl PERILOG_JOB=f1\n")
+        (Some(4), "perilog: no answer from n[2-3]; to read the output on the node itself: journalctl PERILOG_JOB=f1\n")
     );
     assert_eq!(asked[0], json!({"job": "f1", "targets": "n[0-3]", "action": null, "attempt": null, "lines": 20}));
     assert_eq!(Place::new().ask(&["logs", "f1", "-q"], script()).0.out, "mounting\nmounted\nready\n");
@@ -481,7 +485,10 @@ fn a_reader_without_permission_is_refused_with_the_reason() {
     let denied = Error("org.varlink.service.PermissionDenied", json!({}));
     let (output, _) = Place::new().ask(&["ps"], vec![vec![Call("Ps"), denied]]);
     assert_eq!(output.code, Some(8));
-    assert_eq!(output.err, "perilog: not permitted: the controller lets only root and its configured group do that\n");
+    assert_eq!(
+        output.err,
+        "perilog: not permitted: only root and the group that the controller's configuration names may do that\n"
+    );
     let (output, _) = Place::new().ask(&["ps"], vec![vec![Call("Ps"), Done(json!({"rows": [{"odd": 1}]}))]]);
     assert_eq!((output.code, output.err.contains("cannot read")), (Some(8), true), "{}", output.err);
 }

@@ -80,7 +80,7 @@ fn unreported_parts_are_lost_with_the_services_lease() -> Result<()> {
     ensure!(verdicts.len() == 2 && verdicts[1]["verdict"] == "lost" && verdicts[1]["ok"] == "0-1", "{verdicts:?}");
     // A later report is recorded and changes nothing.
     let late = cluster.perilog(&["action", "report", "j", "stage", "ok", "--ranks", "n2"])?.ok()?;
-    ensure!(late.contains("too late") && reported(&cluster, "late")?.len() == 1, "{late}");
+    ensure!(late.contains("recorded as late") && reported(&cluster, "late")?.len() == 1, "{late}");
     ensure!(reported(&cluster, "verdict")?.len() == 2 && released(&cluster)?.len() == 4, "something ended twice");
     open("n2", "0")
 }

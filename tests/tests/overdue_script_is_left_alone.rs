@@ -51,8 +51,8 @@ fn it_is_shown_and_its_true_status_arrives() -> Result<()> {
     // An operator who lifts the drain reads that the script still lives there.
     let undrain = cluster.perilog(&["undrain", "n0"])?;
     assert!(undrain.success() && undrain.stdout.contains("drain lifted"), "{undrain}");
-    assert!(undrain.stderr.contains("n0: epilog of job j is still there, overdue, for "), "{undrain}");
-    assert!(undrain.stderr.contains("10-gate is past its limit of 200ms (perilog why n0)"), "{undrain}");
+    assert!(undrain.stderr.contains("n0: epilog of job j has been overdue there for "), "{undrain}");
+    assert!(undrain.stderr.contains("10-gate is past its limit of 200ms; see perilog why n0"), "{undrain}");
     // A restarted agent reads the task again; the script does not notice.
     cluster.kill_agent(0)?;
     cluster.start_agent(0)?;

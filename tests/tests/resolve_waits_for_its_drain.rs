@@ -25,7 +25,7 @@ fn a_live_task_is_settled_when_its_node_is_drained() -> Result<()> {
         .wait_until("ps shows that it runs", SOON, || Ok(cluster.perilog(&["ps"])?.ok()?.contains("running")))?;
     let resolve = ["resolve", "j", "prolog", "--ranks", "0", "--ok", "--reason", "looks fine"];
     let output = cluster.perilog(&resolve)?.ok()?;
-    ensure!(output.contains("when the drain of their nodes is in force"), "{output}");
+    ensure!(output.contains("when the drain of the nodes is in force"), "{output}");
     cluster.bed().wait_until("the hook is notified", SOON, || Ok(cluster.received()?.drained("n0").is_some()))?;
     for kill in [true, false] {
         let ps = cluster.perilog(&["ps"])?.ok()?;

@@ -75,7 +75,7 @@ fn no_rank_is_reported_free_under_the_script_of_another_job() -> Result<()> {
 
     restore(&cluster)?;
     // The `perilog run` of B takes B up with the repeated request.
-    wait_printed(&cluster, &mut of_b, &["the controller's store no longer knew it"])?;
+    wait_printed(&cluster, &mut of_b, &["the controller's store no longer had this action"])?;
     let mut of_a = cluster.start_perilog(&["wait", "A", "--for", "clean"])?;
     wait_printed(&cluster, &mut of_a, &["job A needs confirmation", "perilog job finish A --attempt 0"])?;
     open(&cluster, &["B-prolog"])?;
@@ -87,7 +87,9 @@ fn no_rank_is_reported_free_under_the_script_of_another_job() -> Result<()> {
     let ended = cluster.wait_end(&mut of_a)?;
     let output = of_a.output()?.to_string();
     ensure!(
-        ended == 0 && output.contains("not clean") && output.contains("n0 given up, for its host is job B's"),
+        ended == 0
+            && output.contains("but not all of it is clean")
+            && output.contains("n0 given up, for its host is job B's"),
         "{output}"
     );
     // The hook gets notices in order: a release of A would have come before the release of B.
@@ -121,8 +123,8 @@ fn a_newer_attempt_and_a_younger_job_are_cleaned_up_after() -> Result<()> {
     ensure!(before == (3, 1), "{before:?}");
 
     restore(&cluster)?;
-    wait_printed(&cluster, &mut of_c, &["the log of C is read from its start"])?;
-    wait_printed(&cluster, &mut of_d, &["no longer knows D", "perilog job add"])?;
+    wait_printed(&cluster, &mut of_c, &["this command reads the log of C from its start"])?;
+    wait_printed(&cluster, &mut of_d, &["no longer has D", "perilog job add"])?;
     // The resource manager requests both again: no script runs twice, and each job gets an epilog.
     perilog(&cluster, &["job", "add", "C", "--attempt", "1", "--nodes", "n0"])?;
     perilog(&cluster, &["job", "add", "D", "--nodes", "n0"])?;
@@ -161,7 +163,7 @@ fn a_hook_goes_on_over_a_restore() -> Result<()> {
         cluster.wait_action_begun("E", action, &[0])?;
         perilog(&cluster, &["controller", "restore", COPY])?;
         cluster.wait_online()?;
-        wait_printed(&cluster, &mut of_e, &["waiting for it, at most 2m", "is back"])?;
+        wait_printed(&cluster, &mut of_e, &["this hook waits for the controller, at most 2m", "is back"])?;
         open(&cluster, &[&format!("E-{action}")])?;
         ensure!(cluster.wait_end(&mut of_e)? == 0, "{}", of_e.output()?);
     }

@@ -14,10 +14,10 @@ use crate::{text, values};
 
 /// Actions that an external service runs: start, report, renew
 ///
-/// For programs beside the resource manager that do something for a job's ranks or resources, such as staging data on a
-/// rabbit. The controller holds what such an action covers until the service reports it. If the service is silent for
-/// the length of its lease, the rest is lost and its nodes are drained.
-/// /usr/share/doc/perilog/examples/external-action.py is a service in Python.
+/// For services that work for a job's ranks or resources, such as one that stages data on a rabbit. The controller
+/// holds the ranks and resources of such an action until the service reports their end. If the service is silent for
+/// the length of its lease, everything that it has not reported counts as lost, and the nodes of lost ranks are
+/// drained. An example in Python is /usr/share/doc/perilog/examples/external-action.py.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -26,9 +26,10 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Start an action, or attach to it; repeating is harmless.
+    /// Start an action, or attach to one that was started. The command may be repeated.
     Start(Start),
-    /// Report an end: of some ranks and resources, or of all. The first report counts; another one is recorded as late.
+    /// Report how some or all ranks and resources ended. The first report counts; a different later one is recorded as
+    /// late.
     Report(Report),
     /// Report that its service is alive.
     Renew(Of),
@@ -42,7 +43,7 @@ struct Of {
     job: JobId,
     #[arg(value_name = "ACTION", value_parser = values::action)]
     action: ActionName,
-    /// The attempt; the open one if absent.
+    /// Number of the attempt; default: the open attempt.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
 }
@@ -52,21 +53,22 @@ struct Start {
     #[command(flatten)]
     #[serde(flatten)]
     of: Of,
-    /// An external service runs it. (Agents run actions of `perilog run`.)
+    /// An external service runs the action. (Agents run the actions of `perilog run`.)
     #[arg(long, required = true)]
     #[serde(skip)]
     external: bool,
-    /// Only these ranks, as an idset or as a hostlist. Without --ranks, --nodes and --resources: everything.
+    /// Only these ranks, as an idset or as a hostlist. Without --ranks, --nodes and --resources: all ranks that the job
+    /// still has.
     #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
     targets: Option<Targets>,
-    /// The ranks on these hosts; an unknown job begins with them.
+    /// The ranks on these hosts. A job that the controller does not know yet begins with these hosts.
     #[arg(long, value_name = "HOSTLIST", value_parser = values::hosts, conflicts_with = "targets")]
     nodes: Option<HostList>,
     /// Only these named resources of the job, such as rabbit1,rabbit2.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = values::resource)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     resources: Vec<ResourceName>,
-    /// How long the service may be silent.
+    /// How long the service may be silent before its action counts as lost.
     #[arg(long, value_name = "TIME", value_parser = values::span)]
     lease: Span,
 }
@@ -98,7 +100,7 @@ struct Report {
     /// The check that failed.
     #[arg(long, value_name = "NAME")]
     check: Option<String>,
-    /// The problem in a sentence; a drain's reason shows it.
+    /// The problem in a sentence; the reason of the drain shows it.
     #[arg(long, value_name = "TEXT")]
     message: Option<String>,
 }
@@ -156,10 +158,14 @@ struct Started {
 
 impl Sentence for Started {
     fn of(&self, of: &Of) -> String {
-        let there = if self.attached { "is there already" } else { "begins" };
+        let there = if self.attached { "exists already" } else { "begins" };
         let Of { job, action, .. } = of;
         let ranks = text::count(self.ranks.len(), "rank");
-        format!("{action} of {job} (attempt {}) {there}, on {ranks}: report it, or it is lost", self.attempt)
+        format!(
+            "{action} of {job} (attempt {}) {there} on {ranks}; it is lost without a report or a renewal within its \
+             lease",
+            self.attempt
+        )
     }
 }
 
@@ -180,7 +186,7 @@ impl Sentence for Standing {
             reported.push(format!("ended: {}", self.ended));
         }
         if !self.late.is_empty() {
-            reported.push(format!("too late, and recorded as that: {}", self.late));
+            reported.push(format!("recorded as late: {}", self.late));
         }
         reported.push(format!("open: {}", self.open));
         if !self.cancelling.is_empty() {
@@ -220,7 +226,7 @@ mod tests {
             (json!({"ended": {}, "late": {}, "open": {}, "cancelling": {}}), "open: nothing"),
             (
                 json!({"ended": {}, "late": {"ranks": "2"}, "open": {"ranks": "3"}, "cancelling": {"ranks": "3"}}),
-                "too late, and recorded as that: rank 2; open: rank 3; cancel requested: rank 3",
+                "recorded as late: rank 2; open: rank 3; cancel requested: rank 3",
             ),
         ] {
             assert_eq!(show(raw), format!("stage of f1: {expect}\n"));

@@ -46,7 +46,7 @@ pub(crate) fn take(file: &Path, endpoint: &Endpoint) -> Result<u64, Fault> {
         // An older controller does not record the age of the last copy.
         Ok(_) | Err(Fault::Unsupported { .. }) => Ok(size),
         Err(fault) => {
-            aside(format_args!("{} is whole; only the figure of its age stays: {fault}", file.display()));
+            aside(format_args!("{} is complete, but the controller did not record its time: {fault}", file.display()));
             Ok(size)
         }
     }

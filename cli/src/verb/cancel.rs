@@ -8,10 +8,11 @@ use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::Out;
 
-/// Ask scripts to stop, and keep the rest from beginning
+/// Ask scripts to stop, and keep further ones from beginning
 ///
-/// A script gets SIGTERM once and may finish its work; a node that is away gets the request when it is back. A cancel
-/// drains no node, except for an epilog: its clean-up did not happen. Without ACTION the epilog goes on.
+/// A running script gets SIGTERM once, and may finish its work. A node that is offline gets the request when it is
+/// online again. A cancel drains no node, except the cancel of an epilog, because then the clean-up did not happen.
+/// Without ACTION the epilog is not cancelled.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -24,8 +25,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
     let job = &args.which.job;
-    let some = format!("asked {{}} of {job} to stop; wait for the end with: perilog wait {job}");
-    let none = format!("nothing to cancel: what was named of {job} has ended");
+    let some = format!("asked {{}} of {job} to stop; to wait for the end: perilog wait {job}");
+    let none = format!("nothing to cancel: no unfinished task of {job} matches");
     reach(endpoint, &mut out, "Cancel", &args, &some, &none)?;
     Ok(Exit::Ok)
 }

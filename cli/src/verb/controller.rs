@@ -13,7 +13,7 @@ use crate::out::{Out, Page, Render};
 use crate::verb::failover::inventory;
 use crate::verb::{backup, copies, recover, restore};
 
-/// Copy the controller's store, put a copy back, and recover from that
+/// Back up and restore the controller's store, and recover after a restore
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -22,34 +22,35 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Makes agents accept this controller, or forgets what a host reported.
+    /// Lists what a restore has left, or makes agents accept this controller (--take-over).
     ///
-    /// Without options: what a restore has left, as `perilog ps --abandoned` shows it.
+    /// The list is that of `perilog ps --abandoned`.
     Recover(recover::Args),
-    /// Copies the store, all of one moment, while the controller runs. The copy is checked, and written whole or not at
-    /// all.
+    /// Copies the store, as it is at one moment, while the controller runs. The copy is checked, and is complete or
+    /// does not appear at all.
     ///
-    /// `perilog controller restore FILE` puts it back. perilog-backup.timer does this daily, where it is enabled.
+    /// `perilog controller restore FILE` restores the copy. If perilog-backup.timer is enabled, it makes a copy every
+    /// day.
     Backup {
         #[arg(value_name = "FILE", required_unless_present = "into")]
         file: Option<PathBuf>,
-        /// Make the copy in this directory, named by the time (controller-20261125T031500Z.db), and remove the oldest
-        /// copies of that name.
+        /// Make the copy in this directory, with the time in its name (controller-20261125T031500Z.db), and remove the
+        /// oldest of these copies beyond --keep.
         #[arg(long, value_name = "DIR", conflicts_with = "file")]
         into: Option<PathBuf>,
         /// How many copies of --into stay.
         #[arg(long, value_name = "NUMBER", default_value = "7", requires = "into")]
         keep: NonZeroUsize,
     },
-    /// Replaces the store by a copy: checks the copy, stops the controller, installs it, starts the controller.
+    /// Replaces the store by a copy: checks the copy, stops the controller, installs the copy, starts the controller.
     ///
-    /// The copy's jobs are abandoned until they are asked for again: see `perilog ps --abandoned`. The copy stays where
-    /// it is.
+    /// The jobs of the copy are abandoned until a hook, an edge or a user asks for them again: see `perilog ps
+    /// --abandoned`. FILE stays where it is.
     Restore(restore::Args),
-    /// Prints what this host has for the controller, beside the file system that moves: configuration, certificates,
-    /// hooks, user.
+    /// Prints what this host itself has for the controller: configuration, certificates, hooks, user.
     ///
-    /// `perilog doctor` compares the hosts of [failover] by it. Always JSON.
+    /// `perilog doctor` compares the hosts of [failover] by it. The file system that moves between them is no part of
+    /// it. The output is always JSON.
     Inventory(inventory::Args),
 }
 

@@ -18,17 +18,17 @@ use crate::{text, values};
 
 /// Show drained nodes, or drain nodes
 ///
-/// Without arguments: the drained nodes; nodes with the same state and reason share a line, with the time of the first
-/// of them. With nodes and a reason: drain them. An existing reason stays; the latest problem found there since is
-/// shown under it. With --quiet: the names.
+/// Without arguments: shows the drained nodes. Nodes with the same state, reasons and author share a line, with the
+/// time of the first of them. With nodes and a reason: drains the nodes. A drained node keeps its first reason; the
+/// newest later one is on a second line, with `also` as STATE. With --quiet: the names.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]
     nodes: Option<HostList>,
-    /// Why, in words.
+    /// The reason, in words.
     #[arg(value_name = "REASON", requires = "nodes")]
     reason: Option<String>,
-    /// Why, in words: the same as REASON.
+    /// The reason, in words; the same as REASON.
     #[arg(long = "reason", value_name = "TEXT", id = "why", conflicts_with = "reason", requires = "nodes")]
     why: Option<String>,
     /// Drain also hosts that have never connected to the controller.
@@ -36,15 +36,15 @@ pub(crate) struct Args {
     force: bool,
 }
 
-/// Lift the drain of nodes
+/// Undrain nodes
 ///
-/// Nodes that are not drained stay as they are, and are named.
+/// Nodes that are not drained stay as they are; the output names them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Lift {
     #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]
     nodes: HostList,
-    /// Drop the drain at once, without the drain hook: for hosts that the resource manager does not know, or that an
-    /// operator undrained there.
+    /// Undrain at once, without the drain hook; for hosts that the resource manager does not know, or that an operator
+    /// undrained there.
     #[arg(long)]
     forget: bool,
 }
@@ -55,7 +55,7 @@ pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit,
         return Ok(Exit::Ok);
     };
     let Some(reason) = args.reason.or(args.why) else {
-        let text = format!("say why {nodes} is to be drained: perilog drain {nodes} \"REASON\"");
+        let text = format!("give the reason of the drain: perilog drain {nodes} \"REASON\"");
         return Err(Fault::Usage(text));
     };
     let mut parameters = json!({"nodes": nodes, "reason": reason});
@@ -64,7 +64,7 @@ pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit,
         parameters["force"] = true.into();
     }
     let answer: Answer<Changed> = endpoint.ask("Drain", &parameters)?;
-    let already = "drained already; the first reason stays, and yours is added";
+    let already = "drained already; the first reason stays, and yours is recorded as a later one";
     out.show(&Report { nodes, done: "drained", already, answer })?;
     Ok(Exit::Ok)
 }
@@ -117,7 +117,7 @@ impl Render for Report {
         }
         if !lifting.is_empty() {
             page.line(format_args!(
-                "{lifting}: drain lifted already, and the drain hook has not carried that out; to drop it without the \
+                "{lifting}: undrained already, but the drain hook has not carried that out; to undrain without the \
                  hook: perilog undrain {lifting} --forget"
             ));
         }
@@ -138,7 +138,7 @@ fn still_there(row: &PsRow, lifted: &HashSet<&str>) -> Option<String> {
     let (state, age, why) = (&row.state, text::age(row.age_ms), text::line(&row.why));
     let first = there.get(0)?;
     Some(format!(
-        "{there}: {} of job {job} is still there, {state}, for {age}: {why} (perilog why {first})",
+        "{there}: {} of job {job} has been {state} there for {age}: {why}; see perilog why {first}",
         row.action
     ))
 }

@@ -20,8 +20,8 @@ use crate::{values, when};
 /// Event log of a job, or of all jobs
 ///
 /// Columns: sequence, local time, event, action, details. With --json: one RFC 18 event a line, with its sequence. With
-/// --quiet: the names. With --all: the events of all jobs in the order in which the controller stored them, each with
-/// its job, and with --json also with its spot, for --after.
+/// --quiet: the names. With --all: the events of all jobs, each with its job, in the order in which the controller
+/// stored them; with --json each also has its position (`spot`), for --after.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(value_name = "JOB", value_parser = values::job)]
@@ -29,16 +29,16 @@ pub(crate) struct Args {
     /// The events of all jobs.
     #[arg(long, conflicts_with = "job")]
     all: bool,
-    /// Follow new events until Ctrl-C; waits for a controller that goes away.
+    /// Show new events as they come, until Ctrl-C. If the controller stops, the command waits until it is back.
     #[arg(short, long)]
     follow: bool,
-    /// Only events since then: a length of time (90s, 5m, 2h, 7d, 1w), a date, or a date and time.
+    /// Only events since this time: how long ago (90s, 5m, 2h, 7d, 1w), a date, or a date and time.
     #[arg(short = 'S', long = "since", value_name = "TIME", value_parser = when::parse, conflicts_with = "after")]
     since_ms: Option<u64>,
-    /// Only the last so many of these events; with --follow, and those that follow.
+    /// Only the last N of these events; with --follow, also all new ones.
     #[arg(short = 'n', long, value_name = "N", conflicts_with = "after")]
     lines: Option<u64>,
-    /// Only events after this sequence; with --all after this spot of an earlier line, or from "now" on.
+    /// Only events after this sequence. With --all: after this position (`spot`) of an earlier event, or after `now`.
     #[arg(long, value_name = "N")]
     after: Option<String>,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, Fault> {
     let (follow, since_ms, lines) = (args.follow, args.since_ms, args.lines);
     if args.job.is_none() && !args.all {
-        let text = "say of which job: perilog events JOB; of all jobs: perilog events --all (perilog jobs lists jobs)";
+        let text = "name a job: perilog events JOB (perilog jobs lists jobs); for all jobs: perilog events --all";
         return Err(Fault::Usage(text.to_owned()));
     }
     // The controller chooses among the events of all jobs; a job has few, and the verb itself chooses.
@@ -78,7 +78,9 @@ pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, 
                 kept.iter().flatten().try_for_each(|entry| out.show(entry))?;
             }
             SessionEvent::Message(News::Attached(_) | News::Waits(..) | News::Anew) => {}
-            SessionEvent::Away(fault) => aside(format_args!("{fault}; waiting for it to come back")),
+            SessionEvent::Away(fault) => {
+                aside(format_args!("{fault}; this command waits until the controller is back"))
+            }
             SessionEvent::Back(back) => aside(back),
             SessionEvent::Over(fault) => return Err(fault),
             SessionEvent::Done | SessionEvent::Interrupted => break,

@@ -19,21 +19,22 @@ const CONTROLLER: &str = "/usr/sbin/perilog-controller";
 
 /// Jobs, attempts, actions, ranks that are not ok, and event logs, as JSON lines
 ///
-/// Each line is an object with its `kind`: export, job, attempt, action, rank, event (docs/operate.md). Each job is
-/// exported whole or not at all. The controller answers without stopping; where it is down, --store reads its file.
+/// Each line is an object whose `kind` is export, job, attempt, action, rank or event (operate.md in
+/// /usr/share/doc/perilog). Each job is exported completely or not at all. The controller keeps working meanwhile; if
+/// it is down, --store reads its file.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct Args {
     /// Only this job.
     #[arg(value_name = "JOB", value_parser = values::job)]
     job: Option<JobId>,
-    /// Jobs of which something happened since then: a length of time (90s, 5m, 2h, 7d, 1w; infinity), a date, or a date
-    /// and time.
+    /// Only jobs with an event since this time: how long ago (90s, 5m, 2h, 7d, 1w; infinity), a date, or a date and
+    /// time.
     #[arg(long = "since", value_name = "TIME", value_parser = when::parse)]
     since_ms: Option<u64>,
     /// Jobs that began before then.
     #[arg(long = "until", value_name = "TIME", value_parser = when::parse)]
     until_ms: Option<u64>,
-    /// Read this store or a copy of it, on this host, without a controller.
+    /// Read this store, or this copy of a store, on this host, without a controller.
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     store: Option<PathBuf>,

@@ -12,10 +12,10 @@ use crate::fault::Fault;
 use crate::out::{Out, OutputFormat, Page, Render, aside};
 use crate::{text, values};
 
-/// Ranks of a job that failed in an action before it
+/// Ranks of a job that failed in an earlier action
 ///
-/// One line, empty if none failed. --json adds the messages of the failed checks, and the results of named resources.
-/// Standard error lists failed named resources, because the line holds ranks only.
+/// Prints one line, which is empty if no rank failed. --json adds the messages of the failed checks, and the results of
+/// named resources. Failed named resources are on standard error, because the line has ranks only.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(value_name = "JOB", value_parser = values::job)]
@@ -23,7 +23,7 @@ pub(crate) struct Args {
     /// The form of the names.
     #[arg(long, value_enum, default_value = "hostlist")]
     format: Format,
-    /// The attempt; the open one if absent.
+    /// Number of the attempt; default: the open attempt.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
 }
@@ -67,8 +67,12 @@ impl Failed {
     fn beside(&self, job: &JobId) -> Option<String> {
         let names = self.resources.iter().map(|of| format!("{}: {}", of.resource, text::line(&of.result)));
         let names: Vec<String> = names.collect();
-        let text =
-            || format!("no ranks, and not in that line: {} (perilog failed {job} --format json)", names.join(", "));
+        let text = || {
+            format!(
+                "named resources failed, too, which the line does not have: {} (perilog failed {job} --format json)",
+                names.join(", ")
+            )
+        };
         (!names.is_empty()).then(text)
     }
 }

@@ -17,8 +17,9 @@ use crate::{text, values};
 
 /// Add a job, or finish it
 ///
-/// A job holds all its ranks until `finish`. Then its after-actions (its epilog) hold them, and each rank is released
-/// when its epilog has ended.
+/// A job holds all its ranks until `finish`. Then its after-actions (its epilog) hold them. All ranks are released
+/// together when the epilog is done on the last of them; with `release = "0"` in [action.epilog] of controller.toml,
+/// each rank is released when its own epilog is done.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -27,14 +28,15 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Add a job with its resources and its tolerance; repeating is harmless.
+    /// Add a job with its resources and its tolerance. The command may be repeated.
     Add(Add),
-    /// Hand all, or some, of the job's ranks and resources to its epilog; each is released when its epilog has ended.
+    /// Hand all, or some, of the job's ranks and resources over to its epilog. They are released together when the
+    /// epilog is done on all of them; with `release = "0"` in [action.epilog], each rank when its own epilog is done.
     Finish(Finish),
-    /// Stop what runs for a job, and hand all its ranks to its epilog. A node on which the epilog fails,
-    /// or cannot run, is drained.
+    /// Ask the scripts of a job to stop, and hand all its ranks over to its epilog. A node is drained if the epilog
+    /// fails or cannot run there.
     Cancel(Cancel),
-    /// Drop releases that the release hook keeps refusing.
+    /// Drop all releases of a job that the release hook has not confirmed.
     Forget(Forget),
 }
 
@@ -42,24 +44,24 @@ enum What {
 struct Add {
     #[arg(value_name = "JOB", value_parser = values::job)]
     job: JobId,
-    /// R, the job's resource set (RFC 20), in this file; - for standard input.
+    /// File with R, the job's resource set (RFC 20); - reads standard input.
     #[arg(long = "R", value_name = "FILE", required_unless_present = "nodes", conflicts_with = "nodes")]
     r: Option<PathBuf>,
-    /// The job's hosts, rank by rank, where there is no R.
+    /// The job's hosts in rank order, if there is no R.
     #[arg(long, value_name = "HOSTLIST", value_parser = values::hosts)]
     nodes: Option<HostList>,
     /// Number of ranks, or a percentage of them (10%), that may fail named checks.
     #[arg(long, value_name = "N|P%", value_parser = values::tolerance)]
     tolerate: Option<Tolerance>,
-    /// Fewer of them for this check: a number of ranks, or a percentage of them; may be repeated. Without --tolerate
-    /// and --keep only these checks may fail.
+    /// Limit for one check, within --tolerate: a number of ranks, or a percentage of them; may be repeated. Without
+    /// --tolerate and --keep only these checks may fail.
     #[arg(long, value_name = "CHECK=N|P%", value_parser = values::tolerance_of)]
     tolerate_check: Vec<(CheckName, Tolerance)>,
-    /// Number of good ranks that are enough: surplus ranks are released, and never fewer are kept. Without --tolerate
-    /// all others may fail.
+    /// Number of good ranks that the job needs; fewer fail it. Failed and surplus ranks are handed over to the epilog
+    /// early. Without --tolerate all others may fail.
     #[arg(long, value_name = "N")]
     keep: Option<u32>,
-    /// Ranks that failed within the tolerance are released.
+    /// Hand ranks that failed within the tolerance over to the epilog at once; the job continues without them.
     #[arg(long)]
     shrink: bool,
     /// A named resource of the job, such as a rabbit; may be repeated.
@@ -68,7 +70,7 @@ struct Add {
     /// The owner: a user's name or number.
     #[arg(long, value_name = "USER", value_parser = values::user)]
     user: Option<u32>,
-    /// Number of the attempt; if absent, the open attempt, or a new one if none is open.
+    /// Number of the attempt; default: the open attempt, or a new one if none is open.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
 }
@@ -77,14 +79,14 @@ struct Add {
 struct Finish {
     #[arg(value_name = "JOB", value_parser = values::job)]
     job: JobId,
-    /// Only these ranks, as an idset or as a hostlist: the job goes on with the others.
+    /// Only these ranks, as an idset or as a hostlist; the job continues with the others.
     #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
     targets: Option<Targets>,
-    /// Only these named resources, such as rabbit1,rabbit2; with --ranks, both. A resource that a service works on is
-    /// released when the service has ended.
+    /// Only these named resources, such as rabbit1,rabbit2; with --ranks, both. A resource on which a service works is
+    /// released when the service has reported its end.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = values::resource)]
     resources: Vec<ResourceName>,
-    /// The attempt; the open one if absent.
+    /// Number of the attempt; default: the open attempt.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
 }
@@ -93,7 +95,7 @@ struct Finish {
 struct Cancel {
     #[arg(value_name = "JOB", value_parser = values::job)]
     job: JobId,
-    /// The attempt; the open one if absent.
+    /// Number of the attempt; default: the open attempt.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
     /// Why, for the event log.
@@ -108,10 +110,10 @@ struct Forget {
     /// Only this attempt's releases.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
-    /// Releases that the release hook has not confirmed: the controller stops sending them.
+    /// Drop the releases that the release hook has not confirmed: the controller no longer sends them.
     #[arg(long, required = true)]
     releases: bool,
-    /// Why, for the event log and the journal.
+    /// The reason, for the event log and the journal.
     #[arg(long, value_name = "TEXT")]
     reason: String,
 }
@@ -133,7 +135,7 @@ pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit,
                 let unknown = HostList::sorted(unknown.iter());
                 let meant = if meant.is_empty() { String::new() } else { format!("; did you mean {meant}?") };
                 aside(format_args!(
-                    "never connected to this controller: {unknown} (tasks of {} wait there){meant}",
+                    "never connected to this controller: {unknown}; tasks of {} wait until these hosts connect{meant}",
                     add.job
                 ));
             }
@@ -150,7 +152,7 @@ pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit,
             out.show(&Report(cancel.job.clone(), endpoint.ask::<Part>("JobCancel", &parameters)?))?;
         }
         What::Forget(Forget { job, attempt, releases, reason }) => {
-            let some = format!("releases of {job} are dropped: the release hook is not notified of them");
+            let some = format!("dropped the pending releases of {job}; the release hook is not notified of them");
             let parameters = json!({"job": job, "attempt": attempt, "releases": releases, "reason": reason});
             reach(endpoint, &mut out, "JobForget", &parameters, &some, &some)?;
         }
@@ -195,9 +197,11 @@ impl Sentence for Added {
     fn of(&self, job: &JobId) -> String {
         if self.over {
             let (attempt, next) = (self.attempt, self.attempt.next());
-            return format!("{job} (attempt {attempt}) is over and holds nothing; for the next one: --attempt {next}");
+            return format!(
+                "{job} (attempt {attempt}) is over and holds nothing; for the next attempt: --attempt {next}"
+            );
         }
-        let there = if self.attached { "is there already" } else { "holds" };
+        let there = if self.attached { "exists already" } else { "holds" };
         format!(
             "{job} (attempt {}) {there}: {} on {}",
             self.attempt,
@@ -211,9 +215,9 @@ impl Sentence for Added {
 impl Sentence for Part {
     fn of(&self, job: &JobId) -> String {
         if self.is_empty() {
-            return format!("{job} was finished before; what is left of it goes on: perilog show {job}");
+            return format!("{job} was finished before; to see its remaining work: perilog show {job}");
         }
-        format!("{job} is finished with {self}; released when its epilog has ended: perilog wait {job} --for clean")
+        format!("{job} is finished with {self}; to wait until everything is released: perilog wait {job} --for clean")
     }
 }
 

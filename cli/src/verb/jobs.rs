@@ -11,21 +11,21 @@ use crate::fault::Fault;
 use crate::out::{Out, Page, Render};
 use crate::{style, text, values, when};
 
-/// Jobs of the last hours, ended or not: what ran and what failed
+/// Recent jobs, ended or not: what ran and what failed
 ///
 /// A line for each prolog, epilog or other action, the newest first: when it began, its verdict (open: not ended yet),
-/// how long it took, its nodes, and what failed where. For one job: perilog show. For what is unfinished: perilog ps.
-/// With --quiet: the job ids.
+/// how long it took, its nodes, and what failed where. For one job: perilog show. For unfinished work: perilog ps. With
+/// --quiet: the job ids.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only this action.
     #[arg(value_name = "ACTION", value_parser = values::action_of_all)]
     action: Option<ActionName>,
-    /// Only actions that began or ended since then: a length of time (90s, 5m, 2h, 7d, 1w; infinity), today, yesterday,
-    /// a date, or a date and time.
+    /// Only actions that began or ended since this time: how long ago (90s, 5m, 2h, 7d, 1w; infinity), today,
+    /// yesterday, a date, or a date and time.
     #[arg(short = 'S', long = "since", value_name = "TIME", default_value = "24h", value_parser = when::parse)]
     since_ms: u64,
-    /// Only actions that failed: their verdict is another than ok.
+    /// Only actions whose verdict is not ok.
     #[arg(long)]
     failed: bool,
     /// At most so many lines.
@@ -91,7 +91,7 @@ impl Render for Answer<Jobs> {
     fn table(&self, page: &mut Page) {
         let Jobs { jobs, truncated } = &self.body;
         if jobs.is_empty() {
-            page.line("no action began or ended in that time (perilog jobs --since 7d looks further back)");
+            page.line("no action began or ended in that time; to look further back: perilog jobs --since 7d");
             return;
         }
         let mut columns = Columns::new(["BEGAN", "JOB", "ATTEMPT", "ACTION", "STATE", "TOOK", "NODES"]).right(5);

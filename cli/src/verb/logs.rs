@@ -20,32 +20,33 @@ use crate::{style, text, values, when};
 
 /// Output of a job's scripts, read from the nodes
 ///
-/// The kept output of each script, and its lines in the node's journal, in order of time, then of nodes. A node that
-/// cannot be asked is named at the end, and makes the exit status 4. With --quiet: the lines without their host. With
-/// --json: the parts as they come.
+/// Shows the kept output of each script, and its lines in the node's journal, in order of time, then of nodes. Nodes
+/// that do not answer are named at the end; the exit status is then 4. With --quiet: the lines without their host. With
+/// --json: the parts in the order in which they arrive.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct Args {
     #[arg(value_name = "JOB", value_parser = values::job)]
     job: JobId,
-    /// Only of these ranks, as an idset or as a hostlist.
+    /// Only the output of these ranks, as an idset or as a hostlist.
     #[arg(long = "rank", visible_aliases = ["ranks", "targets"], aliases = ["node", "nodes"],
           value_name = "RANKS", value_parser = values::targets)]
     targets: Option<Targets>,
     /// Only this action.
     #[arg(long, value_name = "ACTION", value_parser = values::action)]
     action: Option<ActionName>,
-    /// The attempt; the open one, or the newest, if absent.
+    /// Number of the attempt; default: the open one, or the newest.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
-    /// At most so many of the last lines of each node; a node sends at most 10000. 100 if absent, 10000 with --since.
+    /// At most the last N lines of each node, up to 10000. Default: 100, with --since 10000.
     #[arg(short = 'n', long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_LOG_LINES)))]
     lines: Option<u32>,
-    /// Only lines since then: a length of time (90s, 5m, 2h, 7d, 1w), a date, or a date and time.
+    /// Only lines since this time: how long ago (90s, 5m, 2h, 7d, 1w), a date, or a date and time.
     #[arg(short = 'S', long = "since", value_name = "TIME", value_parser = when::parse)]
     #[serde(skip)]
     since_ms: Option<u64>,
-    /// Show new lines as they come, until Ctrl-C: the nodes are asked every two seconds.
+    /// Show new lines as they come, until Ctrl-C. The command asks the nodes again after a pause of 2 s, plus 10 ms for
+    /// each node.
     #[arg(short, long)]
     #[serde(skip)]
     follow: bool,
@@ -86,13 +87,16 @@ pub(crate) fn run(mut args: Args, endpoint: &Endpoint, mut out: Out) -> Result<E
         out.show(&Shown(lines.sorted()))?;
     }
     if lines.none && unreachable.is_empty() && out.format == OutputFormat::Table {
-        aside(format_args!("the scripts of {} printed nothing that was kept", args.job));
+        aside(format_args!("no output of the scripts of {} is kept", args.job));
     }
     if unreachable.is_empty() {
         return Ok(Exit::Ok);
     }
     let hosts = text::line(&unreachable);
-    aside(format_args!("could not ask {hosts}; on the node itself: journalctl PERILOG_JOB={}", args.job));
+    aside(format_args!(
+        "no answer from {hosts}; to read the output on the node itself: journalctl PERILOG_JOB={}",
+        args.job
+    ));
     Ok(Exit::Lost)
 }
 
@@ -107,7 +111,7 @@ fn follow(mut args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, Faul
             at.follow(client, "Logs", &args, |answer: Answer<Part>| {
                 if let Some(hosts) = answer.body.unreachable.as_ref().filter(|hosts| **hosts != away) {
                     if !hosts.is_empty() {
-                        aside(format_args!("could not ask {}; it is asked again", text::line(hosts)));
+                        aside(format_args!("no answer from {}; this command asks again", text::line(hosts)));
                     }
                     away.clone_from(hosts);
                 }
@@ -124,7 +128,9 @@ fn follow(mut args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, Faul
     for event in session_events {
         match event {
             SessionEvent::Message(lines) => out.show(&Shown(lines))?,
-            SessionEvent::Away(fault) => aside(format_args!("{fault}; waiting for it to come back")),
+            SessionEvent::Away(fault) => {
+                aside(format_args!("{fault}; this command waits until the controller is back"))
+            }
             SessionEvent::Back(back) => aside(back),
             SessionEvent::Over(fault) => return Err(fault),
             SessionEvent::Done | SessionEvent::Interrupted => break,

@@ -12,19 +12,19 @@ use crate::values;
 
 /// Report that a job has reached a milestone
 ///
-/// As `perilog-report milestone NAME` does for the rank on which a script runs. Each rank reaches a milestone once. The
-/// job reaches it when all its ranks have; ranks that failed within its tolerance or were released while the job went
-/// on do not count. Then `perilog wait JOB --for NAME` ends.
+/// In a script, `perilog-report milestone NAME` does the same for the script's rank. Each rank reaches a milestone
+/// once. The job reaches it when all its ranks have; ranks that failed within its tolerance, or were released before
+/// the end of the job, do not count. Then `perilog wait JOB --for NAME` ends.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct Args {
     #[arg(value_name = "JOB", value_parser = values::job)]
     job: JobId,
     #[arg(value_name = "NAME", value_parser = values::milestone)]
     name: MilestoneName,
-    /// Only for these ranks, as an idset or as a hostlist; all if absent.
+    /// Only for these ranks, as an idset or as a hostlist; default: all ranks.
     #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
     targets: Option<Targets>,
-    /// The attempt; the open one if absent.
+    /// Number of the attempt; default: the open attempt.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
 }
@@ -54,7 +54,7 @@ impl Render for Report {
             true => format!("{job}: those ranks had reached {name} before"),
             false => format!("{job}: {name} is reached on {}", Part::of_ranks(ranks.clone())),
         };
-        let job = if *reached { "the job has reached it" } else { "others of its ranks have not yet" };
+        let job = if *reached { "the job has reached it" } else { "other ranks of the job have not reached it yet" };
         page.line(format_args!("{news}; {job}"));
     }
 

@@ -10,7 +10,7 @@ use crate::fault::Fault;
 use crate::out::Out;
 use crate::values;
 
-/// Take dismantled nodes out of the list of nodes
+/// Remove dismantled nodes from the list of nodes
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -19,16 +19,17 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Has the controller forget nodes that are gone for good: all of these, or none.
+    /// Removes nodes that are gone for good from the controller's list: all of these, or none.
     ///
-    /// Refused while one of them is connected, or a job or a task is on it. A drain of it stays, until perilog undrain
-    /// --forget. An agent that dials again makes its host a new node; to keep it out, revoke its certificate (perilog
-    /// ca revoke).
+    /// The controller refuses this while one of the nodes is connected, or has a job or a task. The drain of a removed
+    /// node stays until perilog undrain --forget. If its agent connects again, the host is a new node; to prevent that,
+    /// revoke its certificate (perilog ca revoke).
     Forget {
         #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]
         nodes: HostList,
-        /// Forget no node, but what these reported and the store does not have, such as tasks that a thief of a node's
-        /// key has invented. Their sessions end, and their agents report anew. First revoke the stolen key.
+        /// Keep the nodes, and forget only what they reported and the store does not have, such as tasks that the thief
+        /// of a node's key has invented. First revoke that key's certificate. The sessions of the nodes end, and their
+        /// agents connect and report again.
         #[arg(long)]
         reports: bool,
     },
@@ -39,8 +40,8 @@ pub(crate) fn run(args: &Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit
     let mut parameters = json!({ "nodes": nodes });
     if *reports {
         parameters["reports"] = true.into();
-        let some = "forgot {} that the store does not know\nthe agents connect again within seconds, and report their \
-                    tasks: perilog nodes";
+        let some = "forgot {} that the store does not know\nthe agents connect and report their tasks again within \
+                    seconds; see perilog nodes";
         reach(endpoint, &mut out, "NodeForget", &parameters, some, &some.replace("{}", "0 tasks"))?;
         return Ok(Exit::Ok);
     }

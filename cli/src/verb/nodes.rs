@@ -21,9 +21,9 @@ use crate::{style, text, values};
 
 /// The nodes as the controller sees them
 ///
-/// All nodes: nodes in the same state share a line. Named nodes: one line each. STATE says whether the agent is online,
-/// whether the node is drained, and whether a job or an action holds it (perilog why NODE says which). With --quiet:
-/// the names.
+/// Without names: all nodes; nodes in the same state share a line. With names: a line for each node. STATE shows
+/// whether the agent is online, whether the node is drained, and whether a job or an action holds it (perilog why NODE
+/// shows which). With --quiet: the names.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Show only these nodes, one line each.
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// Show only nodes in one of these states: online, offline, probing, drained, draining, lifting, held, free.
     #[arg(short = 't', long = "state", value_name = "STATE,...", value_delimiter = ',', value_parser = STATES)]
     states: Vec<String>,
-    /// Show a line for each node, with the days that its certificate lasts.
+    /// Show a line for each node, with the days until its certificate expires.
     #[arg(long)]
     wide: bool,
 }
@@ -183,7 +183,10 @@ impl Render for Folded {
                 page.line("no node is in that state");
                 return;
             }
-            page.line("no node has connected yet: is perilog-agent running on one? its log says why it is not let in");
+            page.line(
+                "no node has connected yet; on a node, journalctl -u perilog-agent shows whether the agent runs and \
+                 why it cannot connect",
+            );
             return;
         }
         // Nodes that need attention come first.

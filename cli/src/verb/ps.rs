@@ -18,8 +18,9 @@ use crate::{style, text, values};
 
 /// Unfinished work: age, state, reason
 ///
-/// Oldest first; ranks in the same state share a line. --held adds what running jobs hold; ranks that may have been
-/// forgotten are always shown. With --quiet: the job ids.
+/// The oldest first; ranks in the same state share a line. --held adds what running jobs hold. A job that holds named
+/// resources but no rank is always shown, because its resource manager may have forgotten it. With --quiet: the job
+/// ids.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(hide = true, value_name = "NAME", value_parser = elsewhere)]
@@ -27,10 +28,11 @@ pub(crate) struct Args {
     /// Only work older than this.
     #[arg(long, value_name = "TIME", value_parser = values::span)]
     older_than: Option<Span>,
-    /// List also what jobs and actions hold, and until when.
+    /// Also list what jobs and actions hold, and until when.
     #[arg(long)]
     held: bool,
-    /// List the attempts that a restore of the controller's store has left, each with the command for it.
+    /// List the attempts that a restore of the controller's store has left, each with the command to type if its job is
+    /// over.
     #[arg(long, conflicts_with_all = ["older_than", "held"])]
     abandoned: bool,
 }
@@ -38,7 +40,7 @@ pub(crate) struct Args {
 /// Refuses any name as an argument of `ps`. The error names the verbs that show a node or a job.
 fn elsewhere(name: &str) -> Result<Infallible, String> {
     let name = text::line(name);
-    Err(format!("ps shows what has not ended anywhere; of a node: perilog why {name}; of a job: perilog show {name}"))
+    Err(format!("perilog ps takes no name; for a node: perilog why {name}; for a job: perilog show {name}"))
 }
 
 pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
@@ -122,7 +124,7 @@ mod tests {
     #[test]
     fn a_name_is_pointed_to_its_own_verb() {
         let error = crate::command().try_get_matches_from(["perilog", "ps", "n2"]).unwrap_err().to_string();
-        assert!(error.contains("of a node: perilog why n2; of a job: perilog show n2"), "{error}");
+        assert!(error.contains("for a node: perilog why n2; for a job: perilog show n2"), "{error}");
     }
     use crate::out::tests::{people, render};
 

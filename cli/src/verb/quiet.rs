@@ -18,8 +18,8 @@ use crate::{text, values};
 
 /// Begin nothing new, so that the controller can be replaced
 ///
-/// Running actions go on, whether the controller runs or not, and after-actions (the epilog) still begin. Every other
-/// new request is refused, also after a restart, until `perilog resume`.
+/// Running actions continue, also while the controller is down, and after-actions (the epilog) still begin. Until
+/// `perilog resume`, the controller refuses every other new request, also after a restart.
 #[derive(Debug, clap::Args)]
 #[command(after_help = help())]
 pub(crate) struct Args {
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     reason: Option<String>,
 }
 
-/// Let new starts begin again
+/// Accept new work again
 ///
 /// Ends what perilog quiesce began. To put a node back into service: perilog undrain NODE.
 #[derive(Debug, clap::Args)]
@@ -43,14 +43,17 @@ pub(crate) struct Resume {
 /// Refuses any name as an argument of `resume`. The error names the verb that is `scontrol update state=resume`.
 fn elsewhere(name: &str) -> Result<Infallible, String> {
     let name = text::line(name);
-    Err(format!("resume ends perilog quiesce, for all nodes; to put {name} back into service: perilog undrain {name}"))
+    Err(format!(
+        "perilog resume ends perilog quiesce and takes no name; to put {name} back into service: perilog undrain {name}"
+    ))
 }
 
 fn help() -> String {
     format!(
-        "{}\n\nWith --wait: 0 when nothing is open; 124 when the time is over and something is; 10 when an operator \
-         resumes meanwhile. It stays quiet\n\
-         however this ends.",
+        "{}\n\
+         \n\
+         With --wait: 0 when nothing is open; 124 when the time is over and work is still open; 10 when an operator \
+         resumes meanwhile. After 0 and 124 the controller stays quiesced.",
         exit::help()
     )
 }
@@ -63,7 +66,7 @@ pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, 
         return Ok(Exit::Ok);
     };
     let deadline_ms = limit.and_then(Span::as_millis).map(|ms| clock::mono_ms().saturating_add(ms));
-    aside(format_args!("quiet; waiting for {}", now.body.text()));
+    aside(format_args!("the controller is quiesced; waiting for {}", now.body.text()));
     let (parameters, at) = (parameters(true), endpoint.clone());
     let session_events = keep(endpoint, true, move |client, sender| {
         sender.answered()?;
@@ -81,18 +84,20 @@ pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, 
                 out.show(&answer)?;
                 return Ok(Exit::Ok);
             }
-            Ok(SessionEvent::Away(fault)) => aside(format_args!("{fault}; waiting for it to come back")),
+            Ok(SessionEvent::Away(fault)) => {
+                aside(format_args!("{fault}; this command waits until the controller is back"))
+            }
             Ok(SessionEvent::Back(back)) => aside(back),
             Ok(SessionEvent::Over(fault)) => return Err(fault),
             Ok(SessionEvent::Interrupted) => {
-                aside("no longer waiting; the controller stays quiesced until: perilog resume");
+                aside("this command no longer waits; the controller stays quiesced until: perilog resume");
                 return Ok(Exit::Detached);
             }
             Ok(SessionEvent::Done) | Err(RecvTimeoutError::Disconnected) => {
-                return Err(Fault::Other("the wait ended by itself: ask again".to_owned()));
+                return Err(Fault::Other("the wait ended unexpectedly; repeat the command".to_owned()));
             }
             Err(RecvTimeoutError::Timeout) => {
-                aside("something is open still (perilog ps); it stays quiet until: perilog resume");
+                aside("work is still open (perilog ps); the controller stays quiesced until: perilog resume");
                 return Ok(Exit::StillRunning);
             }
         }
@@ -125,9 +130,9 @@ impl Render for Answer<Open> {
     fn table(&self, page: &mut Page) {
         let open = match self.body.actions {
             0 => "nothing is open".to_owned(),
-            _ => format!("{} still open, and not disturbed (perilog ps)", self.body.text()),
+            _ => format!("still open, and not stopped: {} (perilog ps)", self.body.text()),
         };
-        page.line(format_args!("quiet: nothing new is begun until: perilog resume; {open}"));
+        page.line(format_args!("the controller is quiesced and begins nothing new until: perilog resume; {open}"));
     }
 
     fn json(&self) -> Option<Value> {
@@ -139,7 +144,11 @@ impl Render for Answer<Open> {
 
 impl Render for Answer<Resumed> {
     fn table(&self, page: &mut Page) {
-        page.line(if self.body.was_quiet { "new starts begin again" } else { "the controller was not quiesced" });
+        page.line(if self.body.was_quiet {
+            "the controller accepts new work again"
+        } else {
+            "the controller was not quiesced"
+        });
     }
 
     fn json(&self) -> Option<Value> {

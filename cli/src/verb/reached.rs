@@ -15,14 +15,14 @@ use crate::{text, values};
 pub(crate) struct Which {
     #[arg(value_name = "JOB", value_parser = values::job)]
     pub(crate) job: JobId,
-    /// Only this action; all unfinished ones if absent.
+    /// Only this action; default: all unfinished actions.
     #[arg(value_name = "ACTION", value_parser = values::action)]
     pub(crate) action: Option<ActionName>,
     /// Only these ranks, as an idset or as a hostlist.
     #[arg(long = "ranks", visible_alias = "targets", aliases = ["node", "nodes"],
           value_name = "RANKS", value_parser = values::targets)]
     pub(crate) targets: Option<Targets>,
-    /// The attempt; the open one if absent.
+    /// Number of the attempt; default: the open attempt.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     pub(crate) attempt: Option<Attempt>,
 }

@@ -13,8 +13,8 @@ use crate::text;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Be the controller that agents accept, whatever epoch they have accepted before. First make sure that no other
-    /// controller runs: this check keeps two controllers from commanding one node.
+    /// Make agents accept this controller, whatever epoch they have accepted before. First make sure that no other
+    /// controller runs: the epoch keeps two controllers from commanding one node, and this option overrides it.
     #[arg(long)]
     take_over: bool,
 }
@@ -44,9 +44,12 @@ struct TakenOver {
 impl Render for Answer<TakenOver> {
     fn table(&self, page: &mut Page) {
         page.line(format_args!("this controller has epoch {} now", self.body.epoch));
-        page.line("the agents that know it reconnect within seconds: perilog nodes");
-        page.line("if perilog status shows an agent that accepted a higher epoch, take over again");
-        page.line("pending work of this store is dropped until it is asked for again: perilog ps --abandoned");
+        page.line("the agents that know this controller connect again within seconds; see perilog nodes");
+        page.line("if perilog status shows that an agent has accepted a higher epoch, repeat this command");
+        page.line(
+            "pending work of this store is dropped until a hook, an edge or a user asks for it again; see perilog ps \
+             --abandoned",
+        );
     }
 
     fn json(&self) -> Option<Value> {
@@ -71,23 +74,23 @@ impl Render for Answer<Listed> {
             page.line(format_args!("new generation {age} ago: {}", text::line(&row.why)));
             if row.ended_ms.is_none() {
                 page.line(
-                    "hooks and edges that wait ask again within a minute; then the nodes of each job that was not \
-                     asked for",
+                    "waiting hooks and edges ask for their jobs again within a minute; after that, the nodes of every \
+                     other job",
                 );
-                page.line("are drained, until that job ends or an operator types the command");
+                page.line("are drained until that job ends, or an operator types its command");
             }
         }
         if let Some(accepted_epoch) = view.accepted_epoch {
             page.line(format_args!(
-                "nodes have accepted epoch {accepted_epoch}, and this controller has {}: if no other controller runs: \
-                 perilog controller recover --take-over",
+                "nodes have accepted epoch {accepted_epoch}, but this controller has epoch {}; if no other controller \
+                 runs, type perilog controller recover --take-over",
                 view.epoch
             ));
         }
         if !view.suspects.is_empty() {
             page.line(format_args!(
-                "not welcomed, because they accepted commits that this store never made: {}; if no other controller \
-                 runs: perilog controller recover --take-over",
+                "refused, because they accepted commits that this store never made: {}; if no other controller runs, \
+                 type perilog controller recover --take-over",
                 text::line(&view.suspects.to_string())
             ));
         }
@@ -113,7 +116,9 @@ impl Render for Answer<Listed> {
                 ]);
             }
             page.columns(columns);
-            page.line("a job that runs on needs nothing: its hook or edge asks for it at its end (squeue, flux jobs)");
+            page.line(
+                "a job that still runs (squeue, flux jobs) needs no command: its hook or edge asks for it when it ends",
+            );
         }
         if !view.unknown.is_empty() {
             let mut columns = Columns::new(["NODES", "JOB", "ATTEMPT", "TASK", "STATE"]);
@@ -127,7 +132,7 @@ impl Render for Answer<Listed> {
                 ]);
             }
             page.columns(columns);
-            page.line("the store does not know these tasks; when they may be forgotten: perilog undrain NODES");
+            page.line("the store does not know these tasks; if they may be forgotten, type perilog undrain NODES");
         }
     }
 

@@ -11,24 +11,23 @@ use crate::fault::Fault;
 use crate::out::{Out, Page, Render};
 use crate::{text, values};
 
-/// Resolve what will not end by itself
+/// Give an outcome to tasks that will not end by themselves
 ///
-/// The ranks count as failed, or with --ok as ok. Use it for tasks that will not end by themselves, such as those of a
-/// node that is gone for good. A node whose task may be alive is drained first, and the task is settled when the drain
-/// is in force (until then `perilog ps` shows it as resolving). Resolving stops no script: a running script goes on,
-/// and its own result is recorded as late; a task that has not begun never begins. The resolution is recorded with your
-/// uid and the reason, for good.
+/// The ranks count as failed, or with --ok as ok. Use this for tasks of a node that is gone for good, for example. If a
+/// task may still be running, its node is drained first, and the task is resolved when the drain is in force; until
+/// then `perilog ps` shows it as resolving. Resolving stops no script: a running script keeps running, and its own
+/// result is recorded as late. A task that has not begun never begins. Your uid and the reason are recorded
+/// permanently.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct Args {
     #[command(flatten)]
     #[serde(flatten)]
     which: Which,
-    /// Only these named resources of the job, such as rabbit1,rabbit2: settles a service's work there. Without --ranks
-    /// no rank is settled.
+    /// Resolve only these named resources, on which a service works. Ranks are resolved only with --ranks.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = values::resource)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     resources: Vec<ResourceName>,
-    /// Why, for later readers of the log.
+    /// The reason, for later readers of the event log.
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     reason: String,
     /// Count the ranks as ok.
@@ -40,7 +39,7 @@ pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit,
     let job = &args.which.job;
     if args.which.targets.is_none() && args.resources.is_empty() {
         return Err(Fault::Usage(format!(
-            "say what of {job} is meant: --ranks RANKS (an idset or a hostlist), --resources NAME,... or both"
+            "name the part of {job} to resolve: --ranks RANKS (an idset or a hostlist), --resources NAME,... or both"
         )));
     }
     let answer: Answer<Resolved> = endpoint.ask("Resolve", &args)?;
@@ -66,14 +65,14 @@ impl Render for Report {
         let (job, word) = (&self.args.which.job, if self.args.ok { "ok" } else { "failed" });
         let Resolved { tasks, waiting } = self.answer.body;
         if tasks == 0 {
-            page.line(format_args!("nothing to resolve: what was named of {job} has ended"));
+            page.line(format_args!("nothing to resolve: no unfinished task of {job} matches"));
         }
         if tasks > waiting {
             page.line(format_args!("resolved {} of {job} as {word}", text::count(tasks - waiting, "task")));
         }
         if waiting > 0 {
             page.line(format_args!(
-                "{} of {job} will be {word} when the drain of their nodes is in force; see: perilog ps",
+                "{} of {job} will count as {word} when the drain of the nodes is in force; see: perilog ps",
                 text::count(waiting, "task")
             ));
         }

@@ -15,7 +15,7 @@ use crate::{style, text, values, when};
 
 /// One job: attempts, actions, how each rank ended
 ///
-/// With --quiet: ATTEMPT ACTION VERDICT for each action, `open` before its verdict.
+/// With --quiet: ATTEMPT ACTION VERDICT for each action, with `open` for an action without a verdict.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(value_name = "JOB", value_parser = values::job)]
@@ -23,7 +23,7 @@ pub(crate) struct Args {
     /// Only this attempt.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
-    /// Only the ends of these ranks, as an idset or as a hostlist, with the details of each.
+    /// Only how these ranks ended, with the details of each; an idset or a hostlist.
     #[arg(long = "rank", visible_aliases = ["ranks", "targets"], aliases = ["node", "nodes"],
           value_name = "RANKS", value_parser = values::targets)]
     targets: Option<Targets>,
@@ -171,7 +171,7 @@ fn action(view: &ActionView, job: &JobId, page: &mut Page) {
     groups.iter().skip(GROUPS).for_each(|group| left_out.extend_with(&group.ranks));
     if !left_out.is_empty() {
         let ranks = text::ranks(&left_out);
-        page.line(format_args!("    and {ranks}, which ended otherwise: perilog show {job} --rank {left_out}"));
+        page.line(format_args!("    and {ranks}, which ended in other ways: perilog show {job} --rank {left_out}"));
     }
 }
 
@@ -275,7 +275,7 @@ pub(crate) fn details(ended: &Ended, whose: &str, page: &mut Page) {
     }
     if ended.dropped_env > 0 {
         let dropped = text::count(u64::from(ended.dropped_env), "variable");
-        page.line(format_args!("      {whose}{dropped} from outside dropped: not in the node's env-allow"));
+        page.line(format_args!("      {whose}{dropped} not passed to the scripts: not in the node's env-allow"));
     }
     if !ended.lingering.is_empty() {
         let list: Vec<String> =

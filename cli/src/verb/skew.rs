@@ -13,7 +13,7 @@ use crate::{style, text, values, when};
 
 /// Scripts that differ between nodes, by their last run there
 ///
-/// For each node and action, the newest task within --since counts, with the digests of the scripts that ran. The most
+/// Compares, for each node and action, the digests of the scripts that ran in the newest task within --since. The most
 /// common version comes first, then the others; `missing` marks nodes where the whole action ran without that script.
 /// Exits with 1 if versions differ. With --quiet: the nodes that differ from the majority.
 #[derive(Debug, clap::Args)]
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// Only this action.
     #[arg(value_name = "ACTION", value_parser = values::action)]
     action: Option<ActionName>,
-    /// Only actions that began since then: a length of time (90s, 5m, 2h, 7d, 1w; infinity for all), a date, or a date
+    /// Only actions that began since this time: how long ago (90s, 5m, 2h, 7d, 1w; infinity for all), a date, or a date
     /// and time.
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = when::ago)]
     since: Span,
@@ -98,7 +98,9 @@ impl Render for Answer<Skew> {
             }
         }
         if *truncated {
-            page.line(style::CARE.style("only the newest tasks were compared: ask for less with --since"));
+            page.line(
+                style::CARE.style("only the newest tasks were compared; a shorter --since compares all of its tasks"),
+            );
         }
     }
 

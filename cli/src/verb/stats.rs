@@ -13,20 +13,21 @@ use crate::{style, text, values, when};
 
 /// How often scripts ran and failed, and how long they took
 ///
-/// By action and script, over the actions that began within --since. The first line of an action is for its tasks as a
-/// whole, where FAILED counts those that ended other than ok. For scripts, each try counts. Unfinished tasks do not
-/// count, nor forgotten ones (retention of the controller), nor those of which no time is known: refused, or lost with
-/// their node. With --quiet: ACTION SCRIPT COUNT FAILED MEDIAN-MS, `-` for the whole.
+/// A line for each script of each action, over the actions that began within --since. The first line of an action is
+/// for its whole tasks; FAILED counts those whose outcome is not ok. In the line of a script, each try counts. Not
+/// counted are unfinished tasks, tasks that the controller has forgotten (retention), and tasks without a known
+/// duration (refused, or lost with their node). With --quiet: ACTION SCRIPT COUNT FAILED MEDIAN-MS, with `-` as SCRIPT
+/// for whole tasks.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only this action.
     #[arg(value_name = "ACTION", value_parser = values::action)]
     action: Option<ActionName>,
-    /// Only actions that began since then: a length of time (90s, 5m, 2h, 7d, 1w; infinity for all), a date, or a date
+    /// Only actions that began since this time: how long ago (90s, 5m, 2h, 7d, 1w; infinity for all), a date, or a date
     /// and time.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = when::ago)]
     since: Span,
-    /// By `node` instead of by script: tasks as a whole, the worst nodes of each action first.
+    /// `node`: a line for each node instead of each script, for whole tasks; the worst nodes of each action first.
     #[arg(long, value_enum, value_name = "WHAT")]
     by: Option<By>,
 }
@@ -95,7 +96,10 @@ impl Render for Answer<Stats> {
         page.columns(columns);
         if self.body.truncated {
             let tasks = text::count(self.body.tasks, "task");
-            page.line(style::CARE.style(format!("only the newest {tasks} were counted: ask for less with --since")));
+            page.line(
+                style::CARE
+                    .style(format!("only the newest {tasks} were counted; a shorter --since counts all of its tasks")),
+            );
         }
     }
 
@@ -151,7 +155,7 @@ mod tests {
             "ACTION  SCRIPT       COUNT  FAILED  TIMEOUT  MIN  MEDIAN   P95  MAX\n\
              prolog  (all of it)    400       2        1  8ms   420ms  4.2s  4m12s\n\
              \u{20}       10-mount.sh    400       2           8ms   420ms  4.2s  4m12s\n\
-             only the newest 400 tasks were counted: ask for less with --since\n"
+             only the newest 400 tasks were counted; a shorter --since counts all of its tasks\n"
         );
         assert_eq!(
             (json, quiet.as_str()),

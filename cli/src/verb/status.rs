@@ -11,7 +11,7 @@ use crate::fault::Fault;
 use crate::out::{Out, Page, Render};
 use crate::{style, text};
 
-/// The controller: nodes, work, what you should know
+/// State of the controller: nodes, work, and what you should know
 ///
 /// With --quiet: only the exit status.
 #[derive(Debug, clap::Args)]
@@ -63,7 +63,7 @@ impl Render for Answer<Status> {
             line(
                 "outbox",
                 cell(format!(
-                    "{} not yet taken by the release hook (perilog ps)",
+                    "{} that the release hook has not carried out yet (perilog ps)",
                     text::count(status.outbox, "release")
                 )),
             );
@@ -96,15 +96,18 @@ mod tests {
         };
         assert_eq!(
             status("", 4, 0, 0, 0, &[]),
-            "controller  perilog 0.1.0, epoch 3\ncluster     5f\nnodes       4 online\nwork        7 jobs, nothing \
-             open\n"
+            "controller  perilog 0.1.0, epoch 3\n\
+             cluster     5f\n\
+             nodes       4 online\n\
+             work        7 jobs, nothing open\n"
         );
         assert_eq!(
             status("tuolumne", 3, 1, 1, 1, &["the disk under the store is full"]),
-            "controller  perilog 0.1.0, epoch 3\ncluster     tuolumne\nnodes       3 online, 1 offline (perilog \
-             nodes), 1 drained (perilog drain), 2 held (perilog ps --held)\n\
-             work        7 jobs, 1 action open over 4 tasks (perilog ps)\noutbox      1 release not yet taken by the \
-             release hook (perilog ps)\n\
+            "controller  perilog 0.1.0, epoch 3\n\
+             cluster     tuolumne\n\
+             nodes       3 online, 1 offline (perilog nodes), 1 drained (perilog drain), 2 held (perilog ps --held)\n\
+             work        7 jobs, 1 action open over 4 tasks (perilog ps)\n\
+             outbox      1 release that the release hook has not carried out yet (perilog ps)\n\
              note        the disk under the store is full\n"
         );
     }

@@ -22,20 +22,20 @@ pub(crate) struct Args {
 enum What {
     /// Makes a token for each of these nodes.
     ///
-    /// Prints the line to type on each node, for a new node and for new hardware under an old name. A token is good
-    /// once, for its node, for the time of --for. Without `perilog init`: put it into the file that the node's
-    /// agent.toml names ([enroll] token); only root may be able to read that file. The token is shown only now: the
-    /// controller keeps a digest. With --quiet: the tokens.
+    /// Prints the command to type on each node, for a new node and for new hardware under an old name. A token is valid
+    /// once, for its node, for the time of --for. Without `perilog init`: write the token to the file that [enroll]
+    /// token of the node's agent.toml names; only root may be able to read that file. The token is shown only now,
+    /// because the controller keeps only its digest. With --quiet: the tokens.
     Create {
         #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]
         nodes: HostList,
-        /// How long it may be used; an hour if absent.
+        /// How long a token is valid; default: one hour.
         #[arg(long = "for", value_name = "DURATION", value_parser = values::span)]
         lasts: Option<Span>,
     },
     /// Shows which nodes have tokens, and which were used. The tokens themselves are not stored.
     List,
-    /// Revokes the tokens of these nodes, including used ones that have not run out, with which a node may ask again.
+    /// Revokes the tokens of these nodes, including used ones that have not expired, with which a node may ask again.
     /// To revoke an issued certificate: perilog ca revoke.
     Revoke {
         #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]
@@ -53,7 +53,7 @@ pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit,
             let made: Answer<Made> = endpoint.ask("TokenMake", &parameters)?;
             out.show(&made)?;
             if out.format == OutputFormat::Table {
-                aside(format_args!("each is good once, for its node; they are not shown again"));
+                aside(format_args!("each token is valid once, for its node; tokens are not shown again"));
             }
         }
         What::List => out.show(&endpoint.ask::<Known>("Tokens", &json!({}))?)?,

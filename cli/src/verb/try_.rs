@@ -29,9 +29,9 @@ use self::trial::Trial;
 
 /// Run script directories on this host as a task's unit would
 ///
-/// Exits with their status. Environment, user, limits and order are those of the action; no controller takes part.
-/// Ctrl-C cancels the scripts as `perilog cancel` would (SIGTERM once), a second one leaves them alone. With --json:
-/// the replies of io.perilog.Agent.Exec.
+/// Exits with the status of the scripts. Their environment, user, limits and order are those of the action; the
+/// controller takes no part. Ctrl-C cancels the scripts as `perilog cancel` would (SIGTERM once); a second Ctrl-C ends
+/// this command and leaves them running. With --json: the replies of io.perilog.Agent.Exec.
 #[derive(Debug, clap::Args)]
 #[command(name = "try", after_help = exit::help())]
 pub(crate) struct Args {
@@ -44,10 +44,10 @@ pub(crate) struct Args {
     /// The job's owner, as scripts get it: a uid, or a user of this host.
     #[arg(long, value_name = "UID", value_parser = values::user)]
     user: Option<u32>,
-    /// A variable for the scripts; the node's list decides which they see. May be repeated.
+    /// A variable for the scripts; they see it if env-allow in agent.toml names it. May be repeated.
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = values::variable)]
     env: Vec<(String, String)>,
-    /// The job's name for the scripts; a repeated name attaches to the running task. A new one if absent.
+    /// The job's name for the scripts; the name of a running task attaches to that task. Default: a new name.
     #[arg(long, value_name = "JOB", value_parser = values::job)]
     job: Option<JobId>,
     /// The limit of the whole.
@@ -76,10 +76,10 @@ pub(crate) fn run(args: Args, out: Out) -> Result<Exit, Fault> {
     let request = args.request()?;
     let overriding = doctor::overriding();
     for path in &overriding.of_tasks {
-        aside(format_args!("the site's drop-in {} for tasks is in force", text::line(path)));
+        aside(format_args!("the site's drop-in {} for tasks is in effect", text::line(path)));
     }
     for path in &overriding.of_others {
-        aside(format_args!("the drop-in {} may change the unit of every task: perilog doctor", text::line(path)));
+        aside(format_args!("the drop-in {} may change the unit of every task; see perilog doctor", text::line(path)));
     }
     let mut trial = Trial::new(out);
     let session_endpoint = endpoint.clone();
@@ -94,12 +94,12 @@ pub(crate) fn run(args: Args, out: Out) -> Result<Exit, Fault> {
                 }
             }
             Ok(SessionEvent::Away(_)) => {
-                aside("the agent is away; the scripts go on, and so does this command when it is back")
+                aside("the agent is away; the scripts keep running, and this command waits until it is back")
             }
             Ok(SessionEvent::Back(back)) => aside(back),
             Ok(SessionEvent::Interrupted) => match trial.unit() {
                 Some(unit) => {
-                    aside("cancelling; Ctrl-C again leaves the scripts alone");
+                    aside("asked the scripts to stop; Ctrl-C again ends this command and leaves them running");
                     if let Err(fault) = endpoint.ask::<serde_json::Value>("Cancel", &json!({ "unit": unit })) {
                         aside(fault);
                     }
@@ -109,7 +109,9 @@ pub(crate) fn run(args: Args, out: Out) -> Result<Exit, Fault> {
             Ok(SessionEvent::Over(fault)) => return Err(fault),
             Err(RecvTimeoutError::Timeout) => trial.show_output()?,
             Ok(SessionEvent::Done) | Err(RecvTimeoutError::Disconnected) => {
-                return Err(Fault::Other("the trial ended without an end: journalctl -u perilog-agent".to_owned()));
+                return Err(Fault::Other(
+                    "the agent reported no end of the scripts; see journalctl -u perilog-agent".to_owned(),
+                ));
             }
         }
     }

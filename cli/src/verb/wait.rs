@@ -20,10 +20,10 @@ use crate::{style, text};
 
 /// Wait for a job's verdicts, or for an event
 ///
-/// Waits until every action of the open attempt has its verdict; exits by the worst of them. With --action: until that
-/// action has its verdict, even if it has not begun yet. With --for: until the job has reached a milestone of that
-/// name, or until an event of that name has come. A controller that goes away is waited for. With --json: the verdicts,
-/// or the event, as RFC 18 events.
+/// Waits until every action of the attempt has its verdict; the exit status is that of the worst verdict. With
+/// --action: until that action has its verdict, even if it has not begun yet. With --for: until the job has reached a
+/// milestone of that name, or until an event of that name has come. If the controller stops, the command waits until it
+/// is back. With --json: the verdicts, or the event, as RFC 18 events.
 #[derive(Debug, clap::Args)]
 #[command(after_help = help())]
 pub(crate) struct Args {
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// of that action.
     #[arg(long = "for", value_name = "EVENT[:ACTION]", value_parser = values::awaited, id = "awaited")]
     awaited: Option<Awaited>,
-    /// The attempt; the newest requested one if absent.
+    /// Number of the attempt; default: the newest requested one.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
     /// At most this long; 0s only checks.
@@ -47,13 +47,11 @@ pub(crate) struct Args {
 
 fn help() -> String {
     format!(
-        "{}\n\nWith --for: 0 as soon as it has come, at once where it has come already (by a verdict's status where it \
-         is a verdict); 1 where it\n\
-         will not come: another attempt took this one's place, everything was released without it, or its action \
-         ended without it.\n\
-         With --for clean: 0 when every rank was released, also where the epilog failed or timed out there (its node \
-         is drained, and is named);\n\
-         --action epilog ends by the epilog's verdict.",
+        "{}\n\nWith --for: 0 when it has come, also before (for a verdict: its status); 1 when it cannot come: \
+         another attempt took the place of this one, everything was released without it, or its action ended \
+         without it.\n\
+         With --for clean: 0 when every rank was released, even if the epilog failed or timed out on a node, which is \
+         drained and named; with --action epilog the exit status is that of the epilog's verdict.",
         exit::help()
     )
 }
@@ -88,11 +86,13 @@ pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, 
             Ok(SessionEvent::Message(News::Anew)) => ledger.begin_anew(),
             Ok(SessionEvent::Message(News::CaughtUp)) => ledger.caught_up()?,
             Ok(SessionEvent::Message(News::Attached(_))) => {}
-            Ok(SessionEvent::Away(fault)) => aside(format_args!("{fault}; waiting for it to come back")),
+            Ok(SessionEvent::Away(fault)) => {
+                aside(format_args!("{fault}; this command waits until the controller is back"))
+            }
             Ok(SessionEvent::Back(back)) => aside(back),
             Ok(SessionEvent::Over(fault)) => return Err(fault),
             Ok(SessionEvent::Done | SessionEvent::Interrupted) | Err(RecvTimeoutError::Disconnected) => {
-                return Err(Fault::Other("the wait ended by itself: ask again".to_owned()));
+                return Err(Fault::Other("the wait ended unexpectedly; repeat the command".to_owned()));
             }
             Err(RecvTimeoutError::Timeout) => {
                 aside(ledger.still());
@@ -165,7 +165,10 @@ impl Ledger {
 
     /// Forgets all events, because the controller's store was restored: its older log is read from the start.
     fn begin_anew(&mut self) {
-        aside(format_args!("the controller's store was restored: the log of {} is read from its start", self.args.job));
+        aside(format_args!(
+            "the controller's store was restored; this command reads the log of {} from its start",
+            self.args.job
+        ));
         (self.attempts, self.asked, self.caught_up) = (BTreeMap::new(), RequestedAttempts::default(), false);
     }
 
@@ -272,7 +275,11 @@ impl Ledger {
             let unclean = log.unclean(&self.args.job);
             let line = match awaited.event.as_str() {
                 "clean" if !unclean.is_empty() => {
-                    format!("everything of {} was released, and not clean: {}", self.args.job, unclean.join("; "))
+                    format!(
+                        "everything of {} was released, but not all of it is clean: {}",
+                        self.args.job,
+                        unclean.join("; ")
+                    )
                 }
                 "clean" => format!("everything of {} was released", self.args.job),
                 event => format!("{event} of {}", self.args.job),
@@ -280,7 +287,9 @@ impl Ledger {
             return Some(End { exit, lines: vec![line], events: vec![entry.clone()] });
         }
         if awaited.is_milestone() && log.full && !log.milestones.contains(&awaited.event) {
-            return Some(self.never(format!("the attempt has as many milestones as it may without {}", awaited.event)));
+            return Some(
+                self.never(format!("the attempt has reached its limit of milestones without {}", awaited.event)),
+            );
         }
         let action = awaited.action.as_ref().map(|action| log.actions.get(action.as_str()));
         // Running actions of a closed attempt go on, and its after-actions begin, until everything is released. No
@@ -313,7 +322,7 @@ impl Ledger {
             let job = &self.args.job;
             return waits(match self.args.awaited.as_ref().map(|awaited| awaited.event.as_str()) {
                 Some("clean") => format!("{job} has not been released yet"),
-                Some(event) => format!("{job} has not come to {event} yet"),
+                Some(event) => format!("{job} has not reached {event} yet"),
                 None => format!("the log of {job} has not been read yet"),
             });
         };

@@ -16,8 +16,8 @@ use crate::{style, text, values, when};
 
 /// Why a node is not free, and what to type next
 ///
-/// Shows whether it is drained, and why; which job or action holds it, and until when; the chain to unfinished tasks on
-/// it, with script, age and last output; and the next commands. With --quiet: the units of unfinished tasks.
+/// Shows whether it is drained, and why; which job or action holds it, and until when; the unfinished tasks on it, with
+/// script, age and last output; and the commands to type next. With --quiet: the units of unfinished tasks.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(value_name = "NODE", value_parser = values::one_host)]

@@ -23,7 +23,7 @@ const SERVICE: &str = "perilog-controller.service";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A copy made by `perilog controller backup`, or the store itself where other means have put it back.
+    /// A copy made by `perilog controller backup`, or the store itself if you have restored it by other means.
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// The controller's configuration, which names its store.
@@ -41,12 +41,12 @@ pub(crate) struct Restored {
 
 pub(crate) fn restore(args: &Args) -> Result<Restored, Fault> {
     if !rustix::process::geteuid().is_root() {
-        return Err(Fault::Other("be root: the controller is stopped, and its store replaced".to_owned()));
+        return Err(Fault::Other("run this as root: it stops the controller and replaces the store".to_owned()));
     }
     let store = store(args.config.as_deref())?;
     let place = Place::open(&store)?;
     if place.makes(&args.file) {
-        let text = format!("{} is the name of an unfinished restore: give the copy another name", args.file.display());
+        let text = format!("{} has a name that a restore uses itself; give the copy another name", args.file.display());
         return Err(Fault::Other(text));
     }
     let is_in_place =
@@ -71,7 +71,7 @@ pub(crate) fn restore(args: &Args) -> Result<Restored, Fault> {
             Err(fault)
         }
         Err(NotPut { fault, is_kept: false }) => {
-            Err(Fault::Other(format!("{fault}; the controller is not started: look at {} first", store.display())))
+            Err(Fault::Other(format!("{fault}; the controller was not started, so check {} first", store.display())))
         }
         // The copy may be this very store: without its stamp the controller could take it for current.
         Err(NotPut { fault, .. }) => Err(Fault::Other(format!(
@@ -112,15 +112,18 @@ fn beside(store: &Path, suffix: &str) -> PathBuf {
 impl Render for Restored {
     fn table(&self, page: &mut Page) {
         page.line(format_args!(
-            "{} is the store now ({}), and the controller runs",
+            "{} is now the store ({}), and the controller runs",
             self.file.display(),
             self.store.display()
         ));
         if let Some(before) = &self.before {
-            page.line(format_args!("the store that was there is {}: remove it when all is well", before.display()));
+            page.line(format_args!(
+                "the previous store is {}; remove it when the controller works as expected",
+                before.display()
+            ));
         }
         page.line("the copy's jobs are abandoned until their hooks, their edge or you ask for them again");
-        page.line("look in a minute: perilog ps --abandoned");
+        page.line("to see them in a minute: perilog ps --abandoned");
     }
 
     fn json(&self) -> Option<Value> {

@@ -152,7 +152,8 @@ impl Place {
                 Ok(()) => failed.into(),
                 Err(error) => {
                     let there = self.path(before.as_deref().unwrap_or_default());
-                    let text = format!("{failed}; the store that was there is {}: {error}", there.display());
+                    let text =
+                        format!("{failed}; the previous store is {}, and cannot be renamed: {error}", there.display());
                     NotPut { fault: Fault::Other(text), is_kept: false }
                 }
             });
@@ -175,7 +176,7 @@ impl Place {
         let mut ends = (1..u16::MAX).map(|n| format!("-before-{n}"));
         let free = ends.find(|end| !self.has(end) && !self.has(&format!("{end}-wal")));
         let every = self.path("-before-N");
-        free.ok_or_else(|| Fault::Other(format!("remove old stores: every {} is taken", every.display())))
+        free.ok_or_else(|| Fault::Other(format!("remove old stores: every name {} is in use", every.display())))
     }
 
     /// Returns the name of the file beside the store whose name ends in `end`; `""` is the store itself.
@@ -222,7 +223,7 @@ fn read_only(path: &Path) -> io::Result<File> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
     }
     if !Uid::from_raw(owner).is_root() && found.st_uid != owner && found.st_uid != 0 {
-        let text = format!("it belongs to uid {}, and its directory to uid {owner}", found.st_uid);
+        let text = format!("it belongs to uid {}, but its directory to uid {owner}", found.st_uid);
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
     Ok(File::from(opened))

@@ -28,39 +28,40 @@ use self::watch::Watch;
 
 /// Run an action of a job until its verdict, or attach to it
 ///
-/// Ranks that end alike share a line. A repeated request names the same action: no script starts twice. Ctrl-C
-/// detaches, and the scripts go on; a controller that goes away is waited for. With --json: the reply of Run, then each
-/// event of the action; with --quiet: only the exit status.
+/// Ranks that end alike share a line. The same command again attaches to the same action: no script starts twice.
+/// Ctrl-C detaches, and the scripts keep running. If the controller stops, the command waits until it is back. With
+/// --json: the reply of Run, then each event of the action; with --quiet: only the exit status.
 #[derive(Debug, clap::Args)]
 #[command(after_help = exit::help())]
 pub(crate) struct Args {
-    /// prolog, epilog, housekeeping, or the site's own.
+    /// prolog, epilog, housekeeping, or an action of the site.
     #[arg(value_name = "ACTION", value_parser = values::action)]
     action: ActionName,
     #[arg(long, value_name = "JOB", value_parser = values::job)]
     job: JobId,
-    /// The job's nodes, rank by rank from 0. Once the controller knows them, the option selects nodes among them.
+    /// The job's nodes in rank order, from rank 0. If the controller knows the job already, the option selects among
+    /// its nodes.
     #[arg(long, value_name = "HOSTLIST", value_parser = values::hosts)]
     nodes: Option<HostList>,
     /// Only these of the job's ranks, as an idset or as a hostlist.
     #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
     targets: Option<Targets>,
-    /// Which attempt of the job, from 0; the open one if absent. A higher number ends the attempts before it.
+    /// Number of the attempt, from 0; default: the open attempt. A higher number ends the attempts before it.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
     /// The job's owner: a uid, or a user of this host.
     #[arg(long, value_name = "UID", value_parser = values::user)]
     user: Option<u32>,
-    /// A variable for the scripts; the nodes' list decides which they see. May be repeated.
+    /// A variable for the scripts; they see it if env-allow of their node names it. May be repeated.
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = values::variable)]
     env: Vec<(String, String)>,
-    /// The limit of each task; a node's smaller one counts.
+    /// The limit of each task; a node's limit wins if it is smaller.
     #[arg(long, value_name = "TIME", value_parser = values::span)]
     timeout: Option<Span>,
-    /// Begin also on hosts that have never connected to the controller: they may still come.
+    /// Accept also hosts that have never connected to the controller; they may connect later.
     #[arg(long)]
     force: bool,
-    /// Exit with the largest status of a script, where one is not 0.
+    /// Exit with the largest exit status of the scripts, if it is not 0.
     #[arg(long)]
     propagate: bool,
 }
@@ -101,7 +102,8 @@ pub(crate) fn run(args: Args, endpoint: Endpoint, out: Out) -> Result<Exit, Faul
             Ok(SessionEvent::Over(fault)) => return Err(watch.over(fault)),
             Ok(SessionEvent::Done) | Err(RecvTimeoutError::Disconnected) => {
                 return Err(Fault::Other(
-                    "the watch over the action ended by itself: attach to it with the same command".to_owned(),
+                    "the connection that followed the action ended unexpectedly; the same command attaches again"
+                        .to_owned(),
                 ));
             }
             Err(RecvTimeoutError::Timeout) => watch.flush()?,
@@ -118,7 +120,7 @@ impl Args {
         let bytes: usize = env.iter().map(|(name, value)| name.len() + value.len()).sum();
         if bytes > environment::MAX_BYTES {
             return Err(Fault::Usage(format!(
-                "--env: {bytes} bytes in all, at most {} are taken",
+                "--env: the variables have {bytes} bytes, and the limit is {}",
                 environment::MAX_BYTES
             )));
         }

@@ -101,14 +101,15 @@ impl Watch {
             self.out.show(&WatchOutput::Attached(&answer))?;
             if running.attached {
                 self.print_line(&format!(
-                    "{} of {} exists (attempt {}): attached",
+                    "{} of {} exists already (attempt {}); this command attached to it",
                     self.action, self.job, running.attempt
                 ))?;
             }
         }
         if !first && !running.attached {
             self.aside(
-                "the controller's store no longer knew it: this command asked for it again, and nothing runs twice",
+                "the controller's store no longer had this action; this command asked for it again, and no script runs \
+                 twice",
             );
         }
         if self.waits != running.waits
@@ -197,10 +198,11 @@ impl Watch {
         self.flush()?;
         match fault {
             Fault::Vanished { .. } => {
-                self.aside(&format!("{fault}; until then it is asked for again (Ctrl-C detaches)"))
+                self.aside(&format!("{fault}; this command also keeps asking for it (Ctrl-C detaches)"))
             }
             _ => self.aside(
-                "the controller is away; the scripts go on, and so does this command when it is back (Ctrl-C detaches)",
+                "the controller is away; the scripts keep running, and this command waits until it is back (Ctrl-C \
+                 detaches)",
             ),
         }
         Ok(None)
@@ -217,12 +219,13 @@ impl Watch {
         let (job, action) = (&self.job, &self.action);
         match self.attempt {
             Some(attempt) => aside(format_args!(
-                "detached; {action} of {job} goes on\n  \
+                "detached; {action} of {job} continues\n  \
                  wait for it:  perilog wait {job} --action {action} --attempt {attempt}\n  \
                  cancel it:    perilog cancel {job} {action} --attempt {attempt}"
             )),
             None => aside(format_args!(
-                "detached before the controller answered; did {action} of {job} begin? perilog show {job}"
+                "detached before the controller answered; to see whether {action} of {job} has begun: perilog show \
+                 {job}"
             )),
         }
         Ok(Some(Exit::Detached))
@@ -270,7 +273,7 @@ mod tests {
             "attached": true, "events_after": 4});
         let body = serde_json::from_value(raw.clone()).unwrap();
         watch.attached(Answer { raw, body }).unwrap();
-        assert_eq!(recorder.take(), "prolog of f1 exists (attempt 0): attached\n");
+        assert_eq!(recorder.take(), "prolog of f1 exists already (attempt 0); this command attached to it\n");
         (watch, recorder)
     }
 
@@ -312,7 +315,7 @@ mod tests {
         watch.event(&event("finish", "0", "n0", ok()), 0).unwrap();
         let overdue = event("overdue", "3", "n3", json!({"script": "10-mount.sh", "limit_ms": 600_000}));
         watch.event(&overdue, 0).unwrap();
-        assert_eq!(recorder.take(), "n0: ok\nn3: overdue: 10-mount.sh is past its limit of 10m, and goes on\n");
+        assert_eq!(recorder.take(), "n0: ok\nn3: overdue: 10-mount.sh is past its limit of 10m, and keeps running\n");
         assert_eq!(watch.odd.len(), 1);
         watch
             .event(&event("finish", "3", "n3", json!({"outcome": "timeout", "result": "timeout (exit 7)"})), 0)

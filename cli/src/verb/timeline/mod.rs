@@ -20,10 +20,10 @@ use crate::values;
 
 /// How long each rank and script of a job took
 ///
-/// Per action: its scripts, then its ranks, the slowest first, then unfinished work. AFTER is the time from the request
-/// of the action to the task's begin on its node, by two clocks. With --svg also a drawing for any browser: a line for
-/// each rank, each script in its colour, failures framed red; point at a bar to read it. With --quiet: ACTION RANK MS
-/// for each task.
+/// For each action: its scripts, then its ranks, the slowest first, then unfinished work. AFTER is the time from the
+/// request of the action to the begin of the task on its node; it compares the clocks of two hosts. With --svg also a
+/// drawing for any browser: a line for each rank, each script in its colour, failures framed in red; point at a bar to
+/// see its details. With --quiet: ACTION RANK MS for each task.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(value_name = "JOB", value_parser = values::job)]
@@ -31,13 +31,13 @@ pub(crate) struct Args {
     /// Only this action.
     #[arg(value_name = "ACTION", value_parser = values::action)]
     action: Option<ActionName>,
-    /// This attempt instead of the newest requested one that began something.
+    /// Number of the attempt; default: the newest requested one in which an action began.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
     /// All ranks, not only the slowest twenty of each action.
     #[arg(long)]
     all: bool,
-    /// Draw also into this file; `-` draws on standard output, and prints nothing else.
+    /// Also write the drawing to this file; `-` writes only the drawing, to standard output.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }

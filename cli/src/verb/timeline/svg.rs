@@ -138,10 +138,10 @@ fn head(to: &mut String, action: &Action, top: f64, left_out: usize) {
         let _ = write!(about, " in {}", text::elapsed(ended.saturating_sub(action.began_ms)));
     }
     if left_out > 0 {
-        let _ = write!(about, "; {left_out} that took no longer are not drawn");
+        let _ = write!(about, "; the {left_out} fastest are not drawn");
     }
     if !action.unreported.is_empty() {
-        let _ = write!(about, "; nothing is known of the scripts of rank {}", action.unreported);
+        let _ = write!(about, "; no times of scripts are known for {}", text::ranks(&action.unreported));
     }
     text_at(to, LEFT + 70.0, top + 20.0, "quiet", &about);
 }

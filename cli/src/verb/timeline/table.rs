@@ -55,7 +55,7 @@ fn show(action: &Action, all: bool, page: &mut Page) {
     }
     page.indented(2, columns);
     if !action.unreported.is_empty() {
-        let line = format!("of rank {} nothing is known of scripts (perilog show)", action.unreported);
+        let line = format!("no times of scripts are known for {} (perilog show)", text::ranks(&action.unreported));
         page.line(format_args!("  {}", style::QUIET.style(line)));
     }
 }
@@ -113,7 +113,7 @@ fn ranks(action: &Action, all: bool, page: &mut Page) {
     }
     page.indented(2, columns);
     if let Some(more) = tasks.len().checked_sub(shown).filter(|more| *more > 0) {
-        page.line(format_args!("  {}", style::QUIET.style(format!("and {more} that took no longer (--all)"))));
+        page.line(format_args!("  {}", style::QUIET.style(format!("and the {more} fastest (--all)"))));
     }
 }
 

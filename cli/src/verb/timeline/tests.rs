@@ -68,7 +68,7 @@ fn scripts_then_ranks_then_what_goes_on() {
              \u{20}    1  n1    failed   -10ms   1.2s  10-mount.sh 30ms (exit 7), 10-mount.sh 1.1s (signal KILL, try \
              2)\n\
              \u{20}    0  n0    ok        12ms  430ms  10-mount.sh 400ms, 20-gpu.sh 20ms\n\
-             \u{20} of rank 3 nothing is known of scripts (perilog show)\n\
+             \u{20} no times of scripts are known for rank 3 (perilog show)\n\
              \n\
              epilog  open  {began}, for 42s\n\
              \u{20} running  n2  10-<umount> (1 of 1)  (42s)\n"
@@ -85,7 +85,7 @@ fn the_drawing_is_xml_with_a_bar_for_each_try() {
         "<title>n1 (rank 1): 10-mount.sh 30ms, exit 7</title>",
         "<title>n0 (rank 0): 20-gpu.sh 20ms</title>",
         "<title>n2: running: 10-&lt;umount&gt; (1 of 1) for 42s</title>",
-        "nothing is known of the scripts of rank 3",
+        "no times of scripts are known for rank 3",
     ] {
         assert!(svg.contains(part), "{part} is not in\n{svg}");
     }

@@ -25,10 +25,10 @@ use crate::values;
 /// Unfinished work, kept current: nodes, actions, stragglers
 ///
 /// Stragglers are unfinished tasks, oldest first, with their scripts. Keys: q ends, space refreshes at once, up and
-/// down (or j and k) scroll, PgUp and PgDn by pages. For a file or a program use ps, nodes and status.
+/// down (or j and k) scroll, PgUp and PgDn scroll by pages. For a file or a program use ps, nodes and status.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How often the controller is asked.
+    /// How often to ask the controller.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = values::span)]
     every: Span,
 }
@@ -78,7 +78,7 @@ struct Drains {
 pub(crate) fn run(args: Args, endpoint: &Endpoint, out: &Out) -> Result<Exit, Fault> {
     if out.format != OutputFormat::Table || !io::stdout().is_terminal() {
         return Err(Fault::Usage(
-            "top draws on a terminal; elsewhere: perilog ps, perilog nodes, perilog status (all with --json)"
+            "perilog top needs a terminal; elsewhere use perilog ps, perilog nodes or perilog status (all with --json)"
                 .to_owned(),
         ));
     }

@@ -104,7 +104,7 @@ fn head(picture: &Picture) -> Vec<Line<'static>> {
     if let Some(quiet) = &status.quiet {
         let since = when::second(quiet.since_ms);
         lines.push(Line::styled(
-            format!("quiet since {since}: nothing new begins ({})", text::line(&quiet.reason)),
+            format!("quiesced since {since}: nothing new begins ({})", text::line(&quiet.reason)),
             CARE,
         ));
     }

@@ -132,7 +132,7 @@ fn end(reply: &Reply, page: &mut Page) {
         }
         if ended.dropped_env > 0 {
             let dropped = text::count(u64::from(ended.dropped_env), "variable");
-            page.line(format_args!("{dropped} not on the node's list: dropped (agent.toml)"));
+            page.line(format_args!("{dropped} not passed to the scripts: not in env-allow of agent.toml"));
         }
         for line in ended.note.iter().chain(&ended.user_message) {
             page.line(text::line(line));
@@ -206,7 +206,7 @@ mod tests {
              /etc/p/30-c.sh  tolerable  1.5s  exit 2\n\
              the end of what /etc/p/20-b.sh printed:\n\
              \u{20} | no such device\n\
-             1 variable not on the node's list: dropped (agent.toml)\n\
+             1 variable not passed to the scripts: not in env-allow of agent.toml\n\
              failed (exit 7) after 4.5s\n"
         );
     }
