@@ -14,6 +14,7 @@ mod authority;
 mod bed;
 mod ca;
 mod controller;
+mod enrolment;
 mod faults;
 mod image;
 #[path = "../../../../controller/tests/daemon/log.rs"]
@@ -22,6 +23,8 @@ mod log;
 mod migration;
 mod nodes;
 mod spool;
+#[path = "../../../../agent/tests/daemon/systemd.rs"]
+mod systemd;
 #[path = "../../../../agent/src/testing.rs"]
 mod testing;
 mod tour;
