@@ -1,6 +1,6 @@
-//! A soak of a cluster: jobs in flight, and one fault after the other. Faults meet daemons, runners, the bus, systemd, the
-//! network, clocks and whole nodes; an operator cancels and drains. Afterwards the ledgers of scripts and hooks show
-//! what happened.
+//! A soak of a cluster: jobs in flight, and one fault after the other. Faults meet daemons, runners, the bus, systemd,
+//! the network, clocks and whole nodes; an operator cancels and drains. Afterwards the ledgers of scripts and hooks
+//! show what happened.
 
 pub(crate) mod jobs;
 mod pieces;

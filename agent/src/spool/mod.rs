@@ -246,8 +246,9 @@ impl Spool {
         let gone = self.root.join("tasks").join(format!("{TEMPORARY}gone-{stem}"));
         let aside = || fs::rename(&dir, &gone);
         let moved = aside().or_else(|error| match error.kind() {
+            _ if defect!(RemovalLeftHalf) => Err(error),
             // An earlier removal of this task failed within the directory.
-            io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists if !defect!(RemovalLeftHalf) => {
+            io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
                 fs::remove_dir_all(&gone).and_then(|()| aside())
             }
             _ => Err(error),

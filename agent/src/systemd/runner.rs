@@ -52,8 +52,8 @@ mod tests {
             ("R (running)", "0000000000010000", None),
             ("T (stopped)", "0000000000000000", Some("stopped")),
             ("D (disk sleep)", "0000000000000000", Some("state D")),
-            ("S (sleeping)", "0000000000004000", Some("does not take")),
-            ("S (sleeping)", "0000040000000000", Some("does not take")),
+            ("S (sleeping)", "0000000000004000", Some("does not handle")),
+            ("S (sleeping)", "0000040000000000", Some("does not handle")),
         ] {
             let output = read(&format!("Name:\tperilog-runner\nState:\t{state}\nSigPnd:\t0\nShdPnd:\t{pending}\n"));
             assert_eq!(output.is_some(), expect.is_some(), "{state} {pending}");

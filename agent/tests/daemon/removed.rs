@@ -12,7 +12,7 @@ async fn a_removed_tasks_directory_is_reported_once_and_new_tasks_go_on() {
     let bed = Bed::new();
     let agent = bed.start();
     let tasks = bed.run_dir().join("tasks");
-    let warning = format!("{} was gone", tasks.display());
+    let warning = format!("{} was missing", tasks.display());
     let mut peer = Peer::accept(&bed).await;
     peer.start("f0").await;
     for round in 1..=2 {

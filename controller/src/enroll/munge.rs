@@ -212,8 +212,8 @@ mod tests {
         let slurms = "";
         for (uid, payload, host, key, expect) in [
             (0, payload.as_str(), "n1", KEY, None),
-            (1000, &payload, "n1", KEY, Some("is uid 1000's, not root's")),
-            (u32::MAX, &payload, "n1", KEY, Some("not root's")),
+            (1000, &payload, "n1", KEY, Some("is of uid 1000, not of root")),
+            (u32::MAX, &payload, "n1", KEY, Some("not of root")),
             (0, &payload, "n2", KEY, Some("was not made for n2 with this key")),
             (0, &payload, "n1", b"another key", Some("was not made for n1 with this key")),
             (0, &payload.replace("enroll-1", "enroll-2"), "n1", KEY, Some("was not made for")),
@@ -238,9 +238,9 @@ mod tests {
             ("::ffff:10.0.0.1", "10.0.0.1", &one, None),
             ("10.0.0.1", "10.0.0.1", &mapped, None),
             ("10.0.0.2", "10.0.0.1", &one, Some("n1 has the address 10.0.0.1 here, not 10.0.0.2")),
-            ("::10.0.0.1", "10.0.0.1", &one, Some("and not ::a00:1")),
-            ("10.0.0.2", "0.0.0.0", &one, Some("and not 10.0.0.2")),
-            ("127.0.0.1", "10.0.0.1", &one, Some("and not 127.0.0.1")),
+            ("::10.0.0.1", "10.0.0.1", &one, Some("here, not ::a00:1")),
+            ("10.0.0.2", "0.0.0.0", &one, Some("here, not 10.0.0.2")),
+            ("127.0.0.1", "10.0.0.1", &one, Some("here, not 127.0.0.1")),
             ("10.0.0.1", "10.0.0.1", &[], Some("n1 has the address  here, not")),
             // Several networks.
             ("10.1.0.1", "10.0.0.1", &two, None),

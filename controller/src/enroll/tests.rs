@@ -76,7 +76,7 @@ async fn a_token_or_a_certificate_of_ours_and_nothing_else_gives_one() {
     let used =
         "the token was used already; if that was not this node, revoke the host's certificates (perilog ca revoke)";
     for (shown, host, token, key, reported) in [
-        (&[][..], "n0", None, &key, "neither a token nor a certificate of an earlier enrolment"),
+        (&[][..], "n0", None, &key, "the request has neither a token nor a certificate of an earlier enrolment"),
         (&[], "n0", Some("abc"), &key, "the token is unknown, or was revoked"),
         (&[], "n1", Some(token.as_str()), &key, "the token is not for n1"),
         (&[], "n 0", Some(&token), &key, "malformed host name"),
@@ -293,7 +293,7 @@ async fn munge_enrols_only_the_listed_host_with_the_address() {
     let of_a_user = SocketAddr::new(PEER.ip(), 40_000);
     // The last column: whether the log keeps the line apart from strangers.
     for (uid, origin, payload, host, credential, key, peer, logged, is_serious) in [
-        (1000, "10.0.0.1", &n1, "n1", "MUNGE:abc:", &key, PEER, "is uid 1000's, not root's", true),
+        (1000, "10.0.0.1", &n1, "n1", "MUNGE:abc:", &key, PEER, "is of uid 1000, not of root", true),
         (0, "10.0.0.1", &n1, "n1", "MUNGE:abc:", &other, PEER, "was not made for n1 with this key", true),
         (0, "10.0.0.1", &n1, "n2", "MUNGE:abc:", &key, PEER, "was not made for n2 with this key", true),
         // Root of n1 has a credential for the name n2; a holder of munge's key can forge the origin.

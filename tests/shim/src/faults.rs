@@ -1,7 +1,7 @@
 //! Calls that fail at random, while a test wants them to.
 //!
-//! The test writes a file such as `7 200 EIO ENOSPC`, and removes it later: from the seed 7, one in 200 calls fails with
-//! one of these errors, if the kernel has that error for such a call. A write may also be short, and the next one
+//! The test writes a file such as `7 200 EIO ENOSPC`, and removes it later: from the seed 7, one in 200 calls fails
+//! with one of these errors, if the kernel has that error for such a call. A write may also be short, and the next one
 //! fails.
 
 use std::path::PathBuf;

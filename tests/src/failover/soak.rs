@@ -157,7 +157,8 @@ fn strikes(
 /// Returns what the cluster manager and the controller logged on both hosts within the last seconds.
 fn logged(failover: &Failover, seconds: f64) -> String {
     let command = format!(
-        "journalctl --no-pager -o short-precise --since '{} seconds ago' -u pacemaker -u corosync -u perilog-controller",
+        "journalctl --no-pager -o short-precise --since '{} seconds ago' -u pacemaker -u corosync \
+         -u perilog-controller",
         seconds.ceil()
     );
     let hosts = failover.cluster().hosts().iter();

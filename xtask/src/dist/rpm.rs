@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use super::{Contents, collect, succeed, tree, version};
 use crate::git;
 
-/// Macros with which neither the time nor the host of a build gets into a package. The second is rpm's name before 4.20,
-/// the third from then on (rpm's `docs/manual/buildprocess`).
+/// Macros with which neither the time nor the host of a build gets into a package. The second is rpm's name before
+/// 4.20, the third from then on (rpm's `docs/manual/buildprocess`).
 const REPRODUCIBLE: [&str; 4] = [
     "use_source_date_epoch_as_buildtime 1",
     "clamp_mtime_to_source_date_epoch 1",

@@ -37,7 +37,7 @@ fn what_a_runner_waits_for_is_named_and_gets_kill_from_the_runner() {
     bed.checks([
         (task_changed(id), &["inspect j.1.prolog.0"][..]),
         (waits(id, std::slice::from_ref(&first), false), &[NOTE, "moved j.1.prolog.0 lingering 2"]),
-        (signal(15), &["warning: signal 15 is not sent: *"]),
+        (signal(15), &["warning: signal 15 was not sent: *"]),
         (signal(9), &["signal j.1.prolog.0 43"]),
         (task_changed(id), &["inspect j.1.prolog.0"]),
         (waits(id, &[first.clone(), killed.clone()], false), &["moved j.1.prolog.0 lingering 1"]),

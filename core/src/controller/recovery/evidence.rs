@@ -86,8 +86,8 @@ impl Machine {
                 format!("{what}; if no other controller runs, take over with perilog controller recover --take-over")
             } else {
                 format!(
-                    "{what}, and no other node reports that; if the store was restored and no other controller runs, take \
-                     over with perilog controller recover --take-over"
+                    "{what}, and no other node reports that; if the store was restored and no other controller runs, \
+                     take over with perilog controller recover --take-over"
                 )
             };
             self.nodes.turn_away(id, &hello.host, &why, &mut self.cx);

@@ -99,7 +99,7 @@ fn what_is_held_is_shown_with_who_holds_it_and_until_when() {
     rows.sort();
     let row = |by: &str, what: &str, why: &str| (by.to_owned(), what.to_owned(), why.to_owned());
     let bare = "perilog run made this job; to release it: perilog job finish bare";
-    let done = "done here; released together with n1 (sent: the node has not accepted it yet), by release in \
+    let done = "done here; released together with n1 (sent: the node has not accepted it yet), as set by release in \
                 [action.epilog]";
     assert_eq!(
         rows,

@@ -43,7 +43,7 @@ fn why_a_node_is_not_free_is_shown_for_each_node_that_is_not() {
     // The epilog on n0 has ended, and its release waits for another node.
     let held = why(&mut b, "n0");
     let whys: Vec<&str> = held.held.iter().map(|row| row.why.as_str()).collect();
-    let with = "done here; released together with n1 (running: 20-x (1 of 1)), by release in [action.epilog]";
+    let with = "done here; released together with n1 (running: 20-x (1 of 1)), as set by release in [action.epilog]";
     assert_eq!((whys, held.open.len(), held.node.held), (vec![with], 0, true));
     assert_eq!((why(&mut b, "n1").open.len(), why(&mut b, "n1").node.held), (1, true));
     let drained = why(&mut b, "n2");

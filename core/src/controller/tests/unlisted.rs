@@ -57,7 +57,7 @@ fn an_attempt_that_is_listed_again_is_cleaned_up() {
     let (mut b, n) = bench(1, |s| s.drain_hook = true);
     b.ask(list(vec![listed("a", "n0", JobPhase::Running)])).0.unwrap();
     assert_eq!(starts(&b.ask(list(vec![])).1), []);
-    assert!(waits(&mut b, "a").unwrap().contains("n0 is drained, and then cleaned up"));
+    assert!(waits(&mut b, "a").unwrap().contains("n0 is drained first, and cleaned up"));
     assert_eq!(starts(&b.ask(list(vec![listed("a", "n0", JobPhase::Ended)])).1), [(n[0], 0)]);
     b.ends(n[0], task("epilog", "a", 0));
     assert_eq!(contexts(&b, "release").len(), 1, "it is reported");
@@ -74,7 +74,7 @@ fn a_clean_up_waits_for_one_that_runs() {
     b.ask(list(vec![listed("a", "n0", JobPhase::Running)])).0.unwrap();
     let (_, effects) = b.ask(list(vec![]));
     assert_eq!(starts(&effects), []);
-    assert!(waits(&mut b, "a").unwrap().contains("n0 is drained, and then cleaned up"));
+    assert!(waits(&mut b, "a").unwrap().contains("n0 is drained first, and cleaned up"));
     let effects = b.ends(n[0], task("epilog", "z", 0));
     assert_eq!(starts(&effects), [(n[0], 0)], "the epilog of a");
 }

@@ -1,5 +1,5 @@
-//! Power cuts of `perilog ca init`, `issue` and `revoke`: what they have reported is on the disk, and each of them works
-//! again, also `init` where it was cut.
+//! Power cuts of `perilog ca init`, `issue` and `revoke`: what they have reported is on the disk, and each of them
+//! works again, also `init` where it was cut.
 
 use std::path::Path;
 use std::process::Output;

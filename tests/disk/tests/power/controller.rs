@@ -205,7 +205,7 @@ fn the_record_of_the_controller_is_complete() {
     let unlike: Vec<&String> =
         real.files.iter().filter(|(name, bytes)| model.files[*name] != **bytes).map(|(name, _)| name).collect();
     assert_eq!((unlike, &model.directories), (Vec::new(), &real.directories));
-    // Only a store that was put back has rows in these.
+    // Only a restored store has rows in these.
     let copy = crate::in_memory();
     real.write(copy.path()).unwrap();
     assert_eq!(empty_tables(&copy.path().join("controller.db")), ["recovery", "stamp"]);

@@ -1,5 +1,5 @@
 //! Examination of an image of the controller's disk: the store opens as at a start, nothing acknowledged is missing,
-//! nothing looks like a store that was put back, and a further batch can be committed.
+//! nothing looks like a restored store, and a further batch can be committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
