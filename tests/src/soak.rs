@@ -112,7 +112,11 @@ fn strikes(
         report.kills += usize::from(kills);
         if reported.elapsed() > Duration::from_secs(60) {
             let held = cluster.perilog(&["drain", "--quiet"]).map(|output| output.stdout).unwrap_or_default();
-            progress(&format!("{number} faults, {} kills; drained: {}", report.kills, held.trim()));
+            progress(&format!(
+                "{number} faults, {} kills; drained: {}",
+                report.kills,
+                held.split_whitespace().collect::<Vec<_>>().join(",")
+            ));
             reported = Stopwatch::start();
         }
     }

@@ -47,8 +47,8 @@ impl Render for Answer<TakenOver> {
         page.line("the agents that know this controller connect again within seconds; see perilog nodes");
         page.line("if perilog status shows that an agent has accepted a higher epoch, repeat this command");
         page.line(
-            "pending work of this store is dropped until a hook, an edge or a user asks for it again; see perilog ps \
-             --abandoned",
+            "the open attempts of this store are on hold until a hook, an edge or a user asks for them again; see \
+             perilog ps --abandoned",
         );
     }
 

@@ -24,17 +24,17 @@ pub struct Failover {
 #[derive(Debug, thiserror::Error)]
 pub enum FailoverError {
     #[error(
-        "no file system is mounted on {} here, and [failover] says that the store is on one: this host is the passive \
-         one, or the mount failed (findmnt {}); nothing was written",
+        "no file system is mounted on {} here, and by [failover] the store is on one: this host is the passive one, or \
+         the mount failed (findmnt {}); nothing was written",
         mount.display(),
         mount.display()
     )]
     NotMounted { mount: PathBuf },
     #[error(
         "there is no store at {}, and a controller with [failover] makes none: is another file system mounted here \
-         (findmnt {})? A store made anew knows nothing of the jobs that run on nodes, so bring the store back, or a \
-         copy of it (perilog controller restore); only for a cluster without jobs: install -o perilog -g perilog -m \
-         0600 /dev/null {}",
+         (findmnt {})? A new store knows nothing of the jobs that run on nodes, so restore the store or a copy of it \
+         (perilog controller restore); only for a cluster without jobs, make an empty one: install -o perilog -g \
+         perilog -m 0600 /dev/null {}",
         store.display(),
         mount.display(),
         store.display()

@@ -137,20 +137,22 @@ impl Machine {
             }
             (_, ToAgent::Unsupported { message }) => {
                 if !std::mem::replace(&mut self.session.noted_unsupported, true) {
-                    let text = format!("the controller does not know message {message}: an older version?");
+                    let text = format!("the controller does not know message {message}: is it an older version?");
                     cx.note(Level::Warning, None, None, text);
                 }
             }
             (Link::Greeted, ToAgent::Welcome { epoch, cluster, redial_window_ms, commit }) => {
                 self.on_welcome(Welcome { epoch, cluster, redial_window_ms, commit }, cx)
             }
-            (Link::Waiting { .. } | Link::Greeted, _) => self.hang("the controller spoke before its Welcome", cx),
-            (_, ToAgent::Welcome { .. }) => self.hang("the controller said Welcome twice", cx),
+            (Link::Waiting { .. } | Link::Greeted, _) => {
+                self.hang("the controller sent a message before its Welcome", cx)
+            }
+            (_, ToAgent::Welcome { .. }) => self.hang("the controller sent Welcome twice", cx),
             (Link::Pending { messages, .. }, message) => {
                 if messages.len() < MAX_PENDING {
                     messages.push_back(message);
                 } else {
-                    self.hang("the controller said too much before its epoch was on disk", cx);
+                    self.hang("the controller sent more messages than fit before its epoch was on this disk", cx);
                 }
             }
             (Link::Open, message) => self.on_message_of_controller(message, cx),
@@ -284,7 +286,9 @@ impl Machine {
             Some(task) => task.confirm(),
             None => match self.tombstones.get(id) {
                 Some(entry) => self.send_tombstone(cx, &entry.tombstone),
-                None => cx.note(Level::Warning, Some(id), None, "asked to begin a task that is not here"),
+                None => {
+                    cx.note(Level::Warning, Some(id), None, "the controller began a task that this node does not have")
+                }
             },
         }
     }

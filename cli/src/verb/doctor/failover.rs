@@ -34,7 +34,9 @@ pub(super) fn inspect(config: Option<&Table>, findings: &mut Vec<Finding>) -> bo
         match failover::ask(host, false) {
             Ok(other) => findings.extend(compared(&own, &other)),
             Err(why) => {
-                let todo = format!("ssh root@{host} without a password; or on {host}: perilog doctor controller");
+                let todo = format!(
+                    "let root here log in to {host} by ssh without a password, or type on {host}: perilog doctor controller"
+                );
                 findings.push(Finding::warning(ABOUT, format!("not compared: {why}"), todo));
             }
         }
@@ -47,12 +49,12 @@ fn alone(own: &Inventory, hosts: &HostList, mount: &Path) -> Vec<Finding> {
     let mut found = Vec::new();
     let (name, mount) = (&own.host, mount.display());
     if hosts.listed(name).is_none() {
-        let todo = "correct `hosts` in [failover], on every host";
+        let todo = "correct `hosts` below [failover] on every host";
         found.push(Finding::wrong(ABOUT, format!("this host is {name}, and [failover] hosts is {hosts}"), todo));
     }
     if !own.enabled.is_empty() {
         let units = own.enabled.join(" ");
-        let what = format!("{units}: enabled, so systemd starts it at boot, and the cluster manager does, too");
+        let what = format!("systemd starts {units} at boot, and so does the cluster manager");
         found.push(Finding::wrong(ABOUT, what, format!("systemctl disable {units}")));
     }
     found.push(match (own.mounted, own.active) {
@@ -119,8 +121,8 @@ mod tests {
                 of("n0", false, true, &["perilog-controller.service"]),
                 vec![
                     "wrong failover: this host is n0, and [failover] hosts is ctl[0-1]",
-                    "wrong failover: perilog-controller.service: enabled, so systemd starts it at boot, and the \
-                     cluster manager does, too",
+                    "wrong failover: systemd starts perilog-controller.service at boot, and so does the cluster \
+                     manager",
                     "wrong failover: the controller runs, and /var/lib/perilog is not mounted here",
                 ],
             ),

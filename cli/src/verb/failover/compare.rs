@@ -24,7 +24,7 @@ pub(in crate::verb) fn between(own: &Inventory, other: &Inventory) -> Vec<Differ
     if own.active && other.active {
         wrong(
             format!("the controller runs here and on {name}: each node accepts one of them"),
-            "stop one now, and look why the cluster manager did not fence it (crm_mon -1)".to_owned(),
+            "stop one now, and find out why the cluster manager did not fence it (crm_mon -1)".to_owned(),
         );
     } else if own.mounted && other.mounted {
         wrong(
@@ -41,7 +41,7 @@ pub(in crate::verb) fn between(own: &Inventory, other: &Inventory) -> Vec<Differ
     if own.version != other.version {
         wrong(
             format!("perilog is {} here and {} on {name}", own.version, other.version),
-            "upgrade the older; a store that the newer has opened is refused by the older".to_owned(),
+            "upgrade the older one: it refuses a store that the newer one has opened".to_owned(),
         );
     }
     let is_own = |path: &PathBuf| own.own.contains(path) || other.own.contains(path);

@@ -157,7 +157,7 @@ fn what_waits_for_an_epoch_is_not_without_number() {
     for _ in 0..MAX_PENDING {
         bed.check(probe(), &[]);
     }
-    bed.check(probe(), &["hang: the controller said too much before its epoch was on disk"]);
+    bed.check(probe(), &["hang: the controller sent more messages than fit before its epoch was on this disk"]);
     bed.check(epoch_written(3), &[]);
     bed.check(up(2), &["hello 2 []"]);
     bed.check(welcome(3), &["redial 1000"]);
@@ -177,21 +177,21 @@ fn a_controller_that_speaks_before_its_welcome_is_hung_up_on() {
         let mut bed = Bed::cold();
         bed.check(up(1), &[]);
         bed.check(joined(vec![], vec![]), &["hello 1 []"]);
-        bed.check(order, &["hang: the controller spoke before its Welcome"]);
+        bed.check(order, &["hang: the controller sent a message before its Welcome"]);
         bed.check(welcome(1), &[]);
     }
     // Before Hello even a Welcome is too early; without a link the machine ignores all messages.
     let mut bed = Bed::cold();
     bed.check(welcome(1), &[]);
     bed.check(up(1), &[]);
-    bed.check(welcome(1), &["hang: the controller spoke before its Welcome"]);
+    bed.check(welcome(1), &["hang: the controller sent a message before its Welcome"]);
     bed.check(joined(vec![], vec![]), &[]);
 }
 
 #[test]
 fn a_second_welcome_ends_the_session() {
     let mut bed = Bed::up();
-    bed.check(welcome(1), &["hang: the controller said Welcome twice"]);
+    bed.check(welcome(1), &["hang: the controller sent Welcome twice"]);
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(super) fn pin(tls: &TlsFiles) -> Result<Pin, Fault> {
     let issuer = authorities.iter().find(is_issuer);
     let fault = || {
         Fault::Other(format!(
-            "{} has no authority that issued {}: nodes need it (--ca FILE there)",
+            "{} does not contain the authority that issued {}, which nodes need: append it",
             tls.ca.display(),
             tls.cert.display()
         ))
@@ -63,7 +63,7 @@ pub(super) fn lines(
         tokens.into_iter().map(|(host, token)| (Some(host), format!("{line} --token {token}"))).collect()
     } else {
         notes.push(
-            "TOKEN is of one node, for one time: perilog init controller --nodes HOSTLIST prints each node's line"
+            "a TOKEN is for one node and valid once: perilog init controller --nodes HOSTLIST prints each node's line"
                 .to_owned(),
         );
         vec![(None, format!("{line} --token TOKEN"))]

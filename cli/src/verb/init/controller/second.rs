@@ -81,7 +81,7 @@ fn plan(first: &Inventory, there: &There) -> Result<Plan, Vec<String>> {
     match first.hosts.as_ref().map(|hosts| hosts.parse::<HostList>()) {
         Some(Ok(hosts)) if [own, other].iter().all(|host| hosts.listed(host).is_some()) => {}
         _ => conflicts.push(format!(
-            "{other} has no [failover] with both hosts: write there, to /etc/perilog/controller.d/failover.toml: \
+            "{other} has no [failover] with both hosts; write to /etc/perilog/controller.d/failover.toml on {other}: \
              [failover] hosts = \"{other},{own}\""
         )),
     }
@@ -120,6 +120,9 @@ fn plan(first: &Inventory, there: &There) -> Result<Plan, Vec<String>> {
             }
         };
         match here {
+            Some((here, false)) if !is_same(here) && first.own.contains(path) => {
+                plan.is_there(format!("{shown}: this host has its own"));
+            }
             Some((here, false)) if is_same(here) => conflicts.push(format!(
                 "{shown} is {} here and {} on {other}, and init did not write it: {}",
                 here.access,
@@ -127,7 +130,7 @@ fn plan(first: &Inventory, there: &There) -> Result<Plan, Vec<String>> {
                 text.access.command(path)
             )),
             _ if !inventory::is_portable(path) => conflicts.push(format!(
-                "{shown} differs here or is missing, and init brings files of /etc/perilog: copy it first"
+                "{shown} differs here or is missing, and init copies only files below /etc/perilog: copy it first"
             )),
             Some((_, true)) => {
                 plan.add_shown(format!("write {shown} anew, as on {other}"), write, lines(path, contents))
@@ -202,8 +205,8 @@ fn certificate(first: &Inventory, own: &str, conflicts: &mut Vec<String>) {
     match read {
         Ok(names) if names.iter().any(|name| is_same_host(name, own)) => {}
         Ok(names) => conflicts.push(format!(
-            "the certificate of {} is for {}, and not for {own}: issue one there that has this name, too (perilog ca \
-             issue --role controller, with every name)",
+            "the certificate of {} is for {}, and not for {own}: issue another one with every name on that host \
+             (perilog ca issue --role controller)",
             first.host,
             names.join(", ")
         )),
@@ -317,6 +320,15 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_host_keeps_its_own_certificate() {
+        let own = [PathBuf::from("/etc/perilog/tls/key.pem")];
+        let there = There { files: [(own[0].clone(), (text(0o640, USER, "its own"), false))].into(), ..there() };
+        let first = Inventory { own: own.to_vec(), ..first() };
+        let texts = plan(&first, &there).unwrap().texts();
+        assert!(texts.contains(&"= /etc/perilog/tls/key.pem: this host has its own".to_owned()), "{texts:?}");
+    }
+
     /// A drop-in of the unit decides what runs as root here, and it was written without being shown.
     #[test]
     fn the_plan_shows_the_drop_ins_that_it_writes() {
@@ -371,7 +383,7 @@ mod tests {
                     let key = first.files.get(&PathBuf::from("/etc/perilog/tls/key.pem")).cloned().unwrap();
                     first.files.insert("/etc/cron.d/evil".into(), key);
                 },
-                "/etc/cron.d/evil differs here or is missing, and init brings files of /etc/perilog",
+                "/etc/cron.d/evil differs here or is missing, and init copies only files below /etc/perilog",
             ),
             (
                 |first, _| {
