@@ -168,7 +168,7 @@ fn keys_are_for_their_owner_and_nothing_is_overwritten_unasked() {
 
     let before = ca.fingerprint("n0/cert.pem");
     let again = ca.issue("node", &["n0"], "n0");
-    assert_eq!((again.code, again.err.contains("n0/ca.pem exists: --force")), (Some(2), true), "{}", again.err);
+    assert_eq!((again.code, again.err.contains("n0/ca.pem exists: use --force")), (Some(2), true), "{}", again.err);
     assert_eq!(ca.fingerprint("n0/cert.pem"), before);
     assert_eq!(ca.issue("node", &["n0", "--force"], "n0").code, Some(0));
     assert_ne!(ca.fingerprint("n0/cert.pem"), before);
@@ -378,7 +378,11 @@ fn a_strict_umask_changes_neither_readers_nor_owners() {
     std::os::unix::fs::symlink(ca.path("elsewhere"), ca.path("ca/issued.jsonl")).unwrap();
     let out = ca.path("n1");
     let printed = strictly(&["ca", "issue", "--dir", &dir, "--role", "node", "--out", &out, "n1"]);
-    assert!(printed.code != Some(0) && printed.err.contains("ca/issued.jsonl: it is no file"), "{}", printed.err);
+    assert!(
+        printed.code != Some(0) && printed.err.contains("ca/issued.jsonl: it is no regular file"),
+        "{}",
+        printed.err
+    );
     assert_eq!(std::fs::read_to_string(ca.path("elsewhere")).unwrap(), "");
 }
 

@@ -53,8 +53,8 @@ fn nodes_accept_one_of_two_active_hosts_and_both_say_so() -> Result<()> {
     failover.wait("the first host shows that its nodes have accepted the other", || {
         Ok(first.run(&["perilog", "--json", "nodes"])?.stdout.contains("perilog controller recover --take-over"))
     })?;
-    let said = ["if no other controller runs", "perilog controller recover --take-over"];
-    cluster.wait_logged(first, "perilog-controller", &said)?;
+    let words = ["if no other controller runs", "perilog controller recover --take-over"];
+    cluster.wait_logged(first, "perilog-controller", &words)?;
     failover.wait("the second host has the nodes", || has_nodes(second))?;
 
     cluster.open_gates()?;

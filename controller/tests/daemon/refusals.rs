@@ -179,6 +179,6 @@ async fn who_is_revoked_is_cut_off_by_a_reload_and_stays_out() {
     assert_eq!(call(&bed, "Status", serde_json::json!({}))["status"]["online"], 1);
     // An unreadable list changes nothing, so it admits no revoked peer.
     std::fs::write(&list, "nothing").unwrap();
-    assert!(reload().contains("the configuration is wrong"));
+    assert!(reload().contains("the reload failed"));
     refusal(&controller, &stolen, "the peer's certificate was revoked").await;
 }

@@ -94,10 +94,10 @@ async fn sighup_reloads_settings_and_certificates_or_keeps_the_old() {
     bed.write_config();
     controller.signal(Signal::HUP);
     let reported = controller.wait_notified("READY=1");
-    assert!(reported.contains("the configuration is wrong"), "{reported}");
+    assert!(reported.contains("the reload failed"), "{reported}");
     controller.log.wait_for("malformed duration");
     let notes = call(&bed, "Status", json!({}))["status"]["notes"].to_string();
-    assert!(notes.contains("the configuration is wrong") && notes.contains("malformed duration"), "{notes}");
+    assert!(notes.contains("the reload failed") && notes.contains("malformed duration"), "{notes}");
 
     // A new authority: connected agents of the old one stay, new agents of the new one connect.
     bed.extra = "[action.prolog]\ntimeout = \"7s\"\n".to_owned();

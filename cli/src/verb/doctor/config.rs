@@ -151,7 +151,7 @@ mod tests {
         let file = dir.path().join("agent.toml");
         let of = || found(Role::Node, &file);
         let none = of();
-        assert!(none.level == Level::Wrong && none.what.contains("agent.toml, nor a drop-in"), "{none:?}");
+        assert!(none.level == Level::Wrong && none.what.contains("agent.toml nor a drop-in"), "{none:?}");
         assert!(none.todo.contains("perilog-agent --print-config"), "{none:?}");
         std::fs::create_dir(dir.path().join("agent.d")).unwrap();
         std::fs::write(dir.path().join("agent.d/prolog.toml"), "").unwrap();

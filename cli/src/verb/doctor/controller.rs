@@ -255,8 +255,8 @@ mod tests {
             (json!({"version": "9.9.9"}), "the controller is 9.9.9"),
             (json!({"online": 3}), "1 of 4 nodes offline"),
             (json!({"nodes": 0, "online": 0}), "no node has ever"),
-            (json!({"outbox": 1}), "not taken 1 release yet"),
-            (json!({"outbox": 2}), "not taken 2 releases yet"),
+            (json!({"outbox": 1}), "not carried out 1 release yet"),
+            (json!({"outbox": 2}), "not carried out 2 releases yet"),
             (json!({"notes": ["the store's disk is full"]}), "disk is full"),
         ] {
             let found = of_status(&status(raw));

@@ -27,7 +27,7 @@ const DOWN: &str = "
     ALTER TABLE epochs RENAME TO lives;
     ALTER TABLE action_deltas RENAME COLUMN delta TO stands; ALTER TABLE action_deltas RENAME TO moved;
     ALTER TABLE attempt_deltas RENAME COLUMN delta TO holds; ALTER TABLE attempt_deltas RENAME TO given;
-    ALTER TABLE drains RENAME COLUMN notified TO `told`; ALTER TABLE drains RENAME COLUMN notice_id TO telling;
+    ALTER TABLE drains RENAME COLUMN notified TO told; ALTER TABLE drains RENAME COLUMN notice_id TO telling;
     UPDATE events SET name = 'job-let-go' WHERE name = 'job-hand-over';
     PRAGMA user_version = 12; PRAGMA wal_checkpoint(TRUNCATE)";
 

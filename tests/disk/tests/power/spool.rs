@@ -36,11 +36,11 @@ enum State {
     Intended,
     Claimed,
     Ended,
-    Buried,
+    Tombstone,
 }
 
 impl State {
-    const ALL: [Self; 5] = [Self::Unknown, Self::Intended, Self::Claimed, Self::Ended, Self::Buried];
+    const ALL: [Self; 5] = [Self::Unknown, Self::Intended, Self::Claimed, Self::Ended, Self::Tombstone];
 
     fn parse(text: &str) -> Self {
         Self::ALL.into_iter().find(|state| format!("{state:?}") == text).unwrap()
@@ -52,9 +52,9 @@ impl State {
             Self::Unknown => Self::Intended,
             Self::Intended if random.bool() => Self::Claimed,
             Self::Intended | Self::Claimed => Self::Ended,
-            Self::Ended => Self::Buried,
-            Self::Buried if random.bool() => Self::Unknown,
-            Self::Buried => Self::Intended,
+            Self::Ended => Self::Tombstone,
+            Self::Tombstone if random.bool() => Self::Unknown,
+            Self::Tombstone => Self::Intended,
         }
     }
 }
@@ -92,7 +92,7 @@ fn step(spool: &Spool, rank: u32, to: State) {
         State::Intended => spool.write_intent(&stem, &intent),
         State::Claimed => spool.take_claim(&stem, &Claim::Cancelled).map(|is_ours| assert!(is_ours)),
         State::Ended => spool.write_outcome(&stem, &ended, &intent),
-        State::Buried => spool.write_tombstone(&stem, &tombstone(&intent)),
+        State::Tombstone => spool.write_tombstone(&stem, &tombstone(&intent)),
     };
     while done().is_err() {}
 }
@@ -123,12 +123,12 @@ fn work(root: &Path, marks: &Marks) {
 
 fn found(spool: &Spool, rank: u32) -> State {
     let (stem, intent) = task(rank);
-    let is_buried = spool.tombstones().unwrap().iter().any(|tombstone| tombstone.task == intent.start.task);
+    let has_tombstone = spool.tombstones().unwrap().iter().any(|tombstone| tombstone.task == intent.start.task);
     let is_claimed = spool.traces(&stem, false).claim.is_some();
     match spool.intent(&stem) {
-        _ if is_buried => {
+        _ if has_tombstone => {
             assert!(!spool.has(&stem), "a directory beside its tombstone");
-            State::Buried
+            State::Tombstone
         }
         None => State::Unknown,
         Some(_) if spool.outcome(&stem).is_some() => State::Ended,
@@ -148,7 +148,7 @@ fn problem(image: &Image, marks: &[&str]) -> Result<(), String> {
             ["begin", rank, from, to] => {
                 let mut may = vec![State::parse(from), State::parse(to)];
                 // A task that begins anew loses its tombstone first: its Start was not accepted yet.
-                may.extend((may == [State::Buried, State::Intended]).then_some(State::Unknown));
+                may.extend((may == [State::Tombstone, State::Intended]).then_some(State::Unknown));
                 expected.insert(rank.parse().unwrap(), may);
             }
             ["end", rank, to] => drop(expected.insert(rank.parse().unwrap(), vec![State::parse(to)])),

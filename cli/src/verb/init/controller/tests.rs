@@ -169,7 +169,7 @@ fn each_conflict_is_reported_with_its_remedy() {
         (There { config: of("c", Some(elsewhere)), ..fresh() }, "other files than ca.pem"),
         (There { certificate: Files::Part("/t/ca.pem".into()), ..fresh() }, "/t/ca.pem exists, but not all"),
         (There { certificate: Files::Bad("b".to_owned()), ..fresh() }, "cannot be used: b"),
-        (There { certificate: good(&["mgmt"]), ..fresh() }, "is for mgmt, and not for ctl"),
+        (There { certificate: good(&["mgmt"]), ..fresh() }, "is for mgmt, not for ctl"),
         (There { authority: Files::Part("/c/ca.pem".into()), ..fresh() }, "/c/ca.pem exists, but not both"),
         (There { authority: Files::Bad("a".to_owned()), ..fresh() }, "the authority cannot be used: a"),
     ] {
