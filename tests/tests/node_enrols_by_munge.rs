@@ -107,7 +107,7 @@ fn munge_enrols_only_root_of_the_named_host() -> Result<()> {
     let as_alice = "#!/bin/sh\nexec /usr/bin/systemd-run --quiet --pipe --wait --uid=alice /usr/bin/munge\n";
     n1.write_script("/opt/site/munge", as_alice)?;
     n1.write_file(DROP_IN, agent("n1", "munge-program = \"/opt/site/munge\""))?;
-    is_refused(&cluster, n1.address(), "n1", "is uid 64001's, not root's").context("a user's credential")?;
+    is_refused(&cluster, n1.address(), "n1", "is of uid 64001, not of root").context("a user's credential")?;
 
     // Root of n1 asks for n0.
     n1.write_file(DROP_IN, agent("n0", ""))?;

@@ -228,6 +228,9 @@ fn another_job_of_a_number_that_was_seen_fails() -> Result<()> {
     let again = hook("1700000000")?;
     ensure!(again.code() == Some(0) && again.stderr.contains("ended before: ok"), "{again:?}");
     let other = hook("1800000000")?;
-    ensure!(other.code() == Some(5) && other.stderr.contains("another job 5, which began at 1700000000"), "{other:?}");
+    ensure!(
+        other.code() == Some(5) && other.stderr.contains("another job with the number 5, which began at 1700000000"),
+        "{other:?}"
+    );
     Ok(())
 }
