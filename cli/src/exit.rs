@@ -32,7 +32,7 @@ pub(crate) enum Exit {
 #[rustfmt::skip]
 const TABLE: &[(Exit, u8, &str)] = &[
     (Exit::Ok,           0,   "ok"),
-    (Exit::Failed,       1,   "failed: a script exited non-zero, or a check failed"),
+    (Exit::Failed,       1,   "failed: a script failed (exit status or signal), a check failed, or no task matched"),
     (Exit::Usage,        2,   "wrong usage"),
     (Exit::Timeout,      3,   "a script ended past its limit"),
     (Exit::Lost,         4,   "lost: a node rebooted, vanished or cannot be reached"),

@@ -38,7 +38,7 @@ pub(crate) enum Fault {
     NoAnswer { daemon: Daemon, limit: Duration },
 
     /// The error `Busy` of either daemon: the daemon has as many clients as it admits.
-    #[error("the {} has no room for another client: {}", daemon.as_str(), text::line(text))]
+    #[error("the {} is busy: {}", daemon.as_str(), text::line(text))]
     Busy { daemon: Daemon, text: String },
 
     /// The error `io.perilog.Controller.Refused`: the controller refused the request. That interface defines `code`.
@@ -63,8 +63,8 @@ pub(crate) enum Fault {
             daemon.as_str(), text::line(what))]
     Unsupported { daemon: Daemon, what: String },
 
-    #[error("this perilog cannot read the {}'s answer (is one of them older?): {}", daemon.as_str(),
-            text::line(why))]
+    #[error("perilog cannot read the {}'s answer: {}; if their versions differ, upgrade the older one",
+            daemon.as_str(), text::line(why))]
     Malformed { daemon: Daemon, why: String },
 
     #[error("the {} answered with an error: {}", daemon.as_str(), text::line(what))]

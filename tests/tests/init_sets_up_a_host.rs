@@ -190,7 +190,8 @@ fn a_conflict_or_a_wrong_token_changes_nothing() -> Result<()> {
         n0,
         &format!("{without} --token abc"),
         2,
-        "the token is unknown, or was revoked; for another token, type on the controller's host: perilog token create n0",
+        "the token is unknown, or was revoked; for another token, type on the controller's host: perilog token create \
+         n0",
     )?;
     let (controller, pin) = without.split_once(" --pin ").context("a pin")?;
     let other = pin.chars().rev().collect::<String>();

@@ -57,7 +57,9 @@ pub async fn keep(events: mpsc::Sender<BusEvent>, wakeups: Arc<Wakeups>, around:
                     return;
                 }
                 let since = clock::mono_ms();
-                let why = drained.await.unwrap_or_else(|error| format!("the task that reads the bus ended: {error}"));
+                let why = drained
+                    .await
+                    .unwrap_or_else(|error| format!("the agent has stopped reading the system bus: {error}"));
                 tracing::warn!("{why}; connecting again");
                 if events.send(BusEvent::Lost { why }).await.is_err() {
                     return;

@@ -100,7 +100,7 @@ struct Report {
     /// The check that failed.
     #[arg(long, value_name = "NAME")]
     check: Option<String>,
-    /// The problem in a sentence; the reason of the drain shows it.
+    /// The problem in one sentence. If the node is drained for it, the reason of the drain contains this text.
     #[arg(long, value_name = "TEXT")]
     message: Option<String>,
 }

@@ -31,8 +31,8 @@ pub(crate) struct Args {
     /// Also list what jobs and actions hold, and until when.
     #[arg(long)]
     held: bool,
-    /// List the attempts that a restore of the controller's store has left, each with the command to type if its job is
-    /// over.
+    /// List the attempts that are abandoned since the controller's store was restored or lost, each with the command to
+    /// type if its job is over.
     #[arg(long, conflicts_with_all = ["older_than", "held"])]
     abandoned: bool,
 }

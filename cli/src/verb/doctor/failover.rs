@@ -35,7 +35,8 @@ pub(super) fn inspect(config: Option<&Table>, findings: &mut Vec<Finding>) -> bo
             Ok(other) => findings.extend(compared(&own, &other)),
             Err(why) => {
                 let todo = format!(
-                    "let root here log in to {host} by ssh without a password, or type on {host}: perilog doctor controller"
+                    "let root here log in to {host} by ssh without a password, or type on {host}: perilog doctor \
+                     controller"
                 );
                 findings.push(Finding::warning(ABOUT, format!("not compared: {why}"), todo));
             }

@@ -112,7 +112,7 @@ fn judge(unit: &str, nodes: Option<u64>, needs: &[Need], limit: impl Fn(&Need) -
         let files = if files == u64::MAX { "any number of".to_owned() } else { files.to_string() };
         found.push(Finding::ok(
             ABOUT,
-            format!("{unit} may open {files} files, and has enough memory and processes{for_nodes}"),
+            format!("the limits of {unit} are high enough{for_nodes}: {files} open files, memory and processes"),
         ));
     }
     found

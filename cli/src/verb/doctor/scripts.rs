@@ -73,7 +73,7 @@ fn of_action(name: &str, action: &Table) -> Vec<Finding> {
         // The administrator may have meant a skipped file as a script.
         (0, false) if found.iter().all(|finding| finding.level == Level::Warning) => found.push(Finding::warning(
             ABOUT,
-            format!("{name}: no script runs, and every task is ok"),
+            format!("{name}: no file there can run as a script, so every task ends as ok and does nothing"),
             "make the scripts executable; if such a task is to fail, set empty = \"fail\"",
         )),
         (_, true) => found.push(Finding::ok(ABOUT, format!("{name}: {}", text::count(count, "script")))),

@@ -29,7 +29,7 @@ pub(in crate::verb) fn between(own: &Inventory, other: &Inventory) -> Vec<Differ
     } else if own.mounted && other.mounted {
         wrong(
             format!("the store's file system is mounted here and on {name}: that damages it"),
-            "unmount it on the host without the controller, now".to_owned(),
+            "unmount it now (umount) on the host without the controller; crm_mon -1 shows which one that is".to_owned(),
         );
     }
     if own.machine.is_some() && own.machine == other.machine {

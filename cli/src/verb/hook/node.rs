@@ -318,7 +318,8 @@ impl Hook {
         if self.must_clean_up() {
             self.stopping = false;
             return aside(format_args!(
-                "{}: stop requested, but the epilog has not begun, and runs when its turn comes",
+                "{}: the request to stop is ignored: as far as this hook knows, the epilog has not begun, and it must clean \
+                 up after the job",
                 self.name()
             ));
         }

@@ -198,7 +198,7 @@ fn plan(wanted: &Wanted, dropin: &str, there: &There) -> Result<Plan, Vec<String
     let changed = match there.brought {
         Some(until_ms) => {
             plan.is_there(format!(
-                "a certificate for {host}, which an administrator installed, until {}",
+                "a certificate for {host}, installed by an administrator and valid until {}",
                 when::day(until_ms)
             ));
             conflicts.extend(there.authority.as_ref().err().cloned());

@@ -105,8 +105,8 @@ fn plan(
     for dir in record.authorities.iter().filter(|_| !authority) {
         let dir = dir.display();
         plan.note(format!(
-            "stays: the authority in {dir}, which nodes may trust (to remove it, undo with --authority, or later rm -r \
-             {dir})"
+            "stays: the authority in {dir}, because nodes may still rely on it; to remove it, add --authority to this \
+             command, or type rm -r {dir} afterwards"
         ));
     }
     if has_store {

@@ -214,7 +214,7 @@ fn a_host_that_is_turned_away_says_so_and_hangs_up() {
 fn an_unknown_message_is_noted_once_a_session() {
     let mut bed = Bed::up();
     let unsupported = || message(ToAgent::Unsupported { message: 99 });
-    bed.check(unsupported(), &["warning: the controller does not know message 99: an older version?"]);
+    bed.check(unsupported(), &["warning: the controller does not know message 99: is it an older version?"]);
     bed.check(unsupported(), &[]);
     bed.reconnect("hello 2 []", &["redial 1000"]);
     bed.check(unsupported(), &["warning: the controller does not know message 99*"]);

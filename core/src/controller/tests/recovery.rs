@@ -203,7 +203,7 @@ fn a_rival_is_not_welcomed_before_a_take_over() {
     }
     assert_eq!(b.view().suspects.to_string(), "n[0-1]");
     let Ok(Reply::Status(status)) = b.ask(Request::Status {}).0 else { panic!("no status") };
-    let condition = "n0, n1; if no other controller runs: perilog controller recover --take-over";
+    let condition = "n0, n1; if no other controller runs, take over with perilog controller recover --take-over";
     assert!(status.notes.iter().any(|note| note.ends_with(condition)), "{:?}", status.notes);
     b.ask(Request::Recover { take_over: true }).0.unwrap();
     assert_eq!((b.in_recovery(), b.m.epoch.number), (true, 10));

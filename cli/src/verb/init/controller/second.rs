@@ -165,7 +165,7 @@ fn plan(first: &Inventory, there: &There) -> Result<Plan, Vec<String>> {
     } else {
         let units = there.enabled.join(", ");
         plan.add(
-            format!("disable {units}: the cluster manager starts the units"),
+            format!("disable and stop {units}: the cluster manager starts them"),
             Step::Stop { units: there.enabled.clone() },
         );
     }
@@ -315,7 +315,7 @@ mod tests {
             [
                 "+ write /etc/perilog/controller.toml anew, as on ctl0",
                 "= /etc/perilog/tls/key.pem: as on ctl0",
-                "+ disable perilog-controller.service: the cluster manager starts the units",
+                "+ disable and stop perilog-controller.service: the cluster manager starts them",
             ]
         );
     }

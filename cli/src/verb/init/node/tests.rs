@@ -115,7 +115,7 @@ fn what_is_there_is_no_step() {
             Wanted { proof: None, ..wanted() },
             There { brought: Some(0), config: Ok(brought), ..fresh() },
             vec![
-                "= a certificate for n0, which an administrator installed, until 1970-01-01".into(),
+                "= a certificate for n0, installed by an administrator and valid until 1970-01-01".into(),
                 plus(ours),
                 restart.into(),
                 wait.into(),
