@@ -102,8 +102,8 @@ fn validity(read: &Read, now_ms: u64) -> Finding {
     }
     let todo = match read.role {
         "authority" => {
-            "make a new authority (perilog ca init), and put both certificates, the new and the old, into each `ca` file \
-             until every certificate is replaced"
+            "make a new authority (perilog ca init), and put both certificates, the new and the old, into each `ca` \
+             file until every certificate is replaced"
         }
         _ => {
             "issue a new certificate (perilog ca issue) and install it; agents read it when they next connect, the \

@@ -318,8 +318,8 @@ impl Hook {
         if self.must_clean_up() {
             self.stopping = false;
             return aside(format_args!(
-                "{}: the request to stop is ignored: as far as this hook knows, the epilog has not begun, and it must clean \
-                 up after the job",
+                "{}: the request to stop is ignored: as far as this hook knows, the epilog has not begun, and it must \
+                 clean up after the job",
                 self.name()
             ));
         }

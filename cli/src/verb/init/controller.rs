@@ -234,8 +234,8 @@ fn keys(wanted: &Wanted, there: &There, tls: &TlsFiles, plan: &mut Plan, conflic
             return false;
         }
         Files::Part(path) => conflicts.push(format!(
-            "{} exists, but not all three files of ca, cert and key do; copy those that are missing, or remove those that \
-             are there",
+            "{} exists, but not all three files of ca, cert and key do; copy those that are missing, or remove those \
+             that are there",
             path.display()
         )),
         Files::Bad(why) => conflicts.push(format!("the certificate cannot be used: {why}")),
