@@ -184,7 +184,7 @@ mod tests {
               the agent's configuration names"),
             (refused("no-such-job"), 9, false, "no job f1\\u{1b}[31m"),
             (Fault::Busy { daemon: Daemon::Controller, text: "9 clients wait already".to_owned() }, 8, true,
-             "the controller has no room for another client: 9 clients wait already"),
+             "the controller is busy: 9 clients wait already"),
             (refused("no-such-node"), 9, false, "no job f1\\u{1b}[31m"),
             (refused("conflict"), 10, false, "no job f1\\u{1b}[31m"),
             (refused("invalid"), 2, false, "no job f1\\u{1b}[31m"),

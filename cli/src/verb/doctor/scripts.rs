@@ -166,7 +166,8 @@ mod tests {
         fs::set_permissions(dir.path().join("10-hello"), Permissions::from_mode(0o644)).unwrap();
         let found = levels("");
         assert!(found[0].1.ends_with("10-hello is skipped: not executable"), "{found:?}");
-        assert_eq!(found[1], (Level::Warning, "prolog: no script runs, and every task is ok".to_owned()));
+        let what = "prolog: no file there can run as a script, so every task ends as ok and does nothing";
+        assert_eq!(found[1], (Level::Warning, what.to_owned()));
         // A directory has no `chmod +x` that makes it a script.
         let todo = skipped(Path::new("/x/__pycache__"), Skip::NoFile).todo;
         assert_eq!(todo, "remove it");
