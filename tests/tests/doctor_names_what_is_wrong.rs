@@ -50,7 +50,7 @@ fn what_is_broken_is_named_and_nothing_else() -> Result<()> {
                     "controller and this perilog are"
                 },
             ),
-            ("limits", "may open "),
+            ("limits", "are high enough"),
         ] {
             let fits = |finding: &Value| {
                 let contains = |key: &str, part: &str| finding[key].as_str().is_some_and(|text| text.contains(part));
