@@ -195,7 +195,7 @@ fn a_conflict_or_a_wrong_token_changes_nothing() -> Result<()> {
     )?;
     let (controller, pin) = without.split_once(" --pin ").context("a pin")?;
     let other = pin.chars().rev().collect::<String>();
-    refused(n0, &format!("{controller} --pin {other} --token {token}"), 2, &format!("pin, but {pin}"))?;
+    refused(n0, &format!("{controller} --pin {other} --token {token}"), 2, &format!("pin; it has {pin}"))?;
     refused(n0, &format!("{controller} --token {token}"), 2, "the controller's authority is not known; use --pin")?;
     refused(n0, &format!("node --controller n1 --pin {pin} --token {token}"), 2, "cannot connect to n1:5117")?;
     // The token is still unused, and may come by standard input.
