@@ -6,7 +6,7 @@ use perilog_tests::flux::{self, Flux};
 /// Number of jobs, of one core each: nine pages of the list, and more than one request of 1 MiB could list.
 const JOBS: usize = 9_000;
 /// Number of jobs that one command submits.
-const A_COMMAND: usize = 500;
+const A_COMMAND: usize = 100;
 
 #[test]
 fn an_edge_with_many_jobs_comes_back() -> Result<()> {
