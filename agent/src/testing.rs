@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use perilog_core::hostlist::HostList;
 use perilog_core::ids::{ActionId, ActionName, Attempt, BootId, ClusterId, JobId, Rank, TaskId};
 use perilog_core::idset::IdSet;
-use perilog_core::task::{Hook, Intent, Plan, Run, Start};
+use perilog_core::outcome::Outcome;
+use perilog_core::task::{Hook, Intent, Plan, Run, Start, Tombstone};
 
 pub(crate) fn plan() -> Plan {
     Plan {
@@ -50,5 +51,23 @@ pub(crate) fn intent() -> Intent {
         hook: Hook::default(),
         local: false,
         commit: None,
+    }
+}
+
+pub(crate) fn tombstone(intent: &Intent) -> Tombstone {
+    Tombstone {
+        task: intent.start.task,
+        job: intent.start.job.clone(),
+        attempt: intent.start.attempt,
+        action: intent.start.action.clone(),
+        outcome: Outcome::Ok,
+        not_after_boottime_ms: intent.not_after_boottime_ms,
+        local: intent.local,
+        boot: Some(intent.start.boot.clone()),
+        expects_boot: true,
+        limit_ms: Some(u64::MAX),
+        after: false,
+        commit: None,
+        instance: None,
     }
 }

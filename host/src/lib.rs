@@ -15,7 +15,7 @@
 //! | [`limited`] | a look, within a limit, at what may never answer | a cache of answers |
 //! | [`tls`] | certificates, mutual TLS 1.3, the hosts that a certificate names | a certificate authority |
 //! | [`authority`] | makes keys, certificates and revocation lists | a decision about who gets one |
-//! | [`directory`] | makes a directory that a power cut does not lose | an owner or a mode of choice |
+//! | [`durable`] | files and directories that outlive a power cut | an owner or a mode of choice |
 //! | [`enroll`] | both sides of a node's request for a certificate | a decision about who gets one |
 //! | [`mount`] | whether a file system is mounted on a directory | a list of mounts |
 //! | [`munge`] | munge's two programs: makes a credential, reads one | a decision about a credential's use |
@@ -43,8 +43,8 @@ pub mod complaints;
 pub mod config;
 #[cfg(feature = "defects")]
 pub mod defect;
+pub mod durable;
 #[cfg(feature = "daemon")]
-pub mod directory;
 #[cfg(feature = "daemon")]
 pub mod enroll;
 #[cfg(feature = "daemon")]

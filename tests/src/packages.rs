@@ -12,6 +12,8 @@ use crate::node::Node;
 /// Environment variable: directory of the packages; set by xtask.
 pub const PACKAGES_VARIABLE: &str = "PERILOG_PACKAGES";
 
+/// Names of the product's packages.
+const PRODUCT: [&str; 4] = ["perilog", "perilog-agent", "perilog-controller", "perilog-flux"];
 /// Directory on a node to which a test copies packages.
 const HANDED: &str = "/root/packages";
 /// Time limit for apt-get. dpkg unpacks and configures in seconds; a postinst that waited for a script would never end.
@@ -55,6 +57,11 @@ impl Node {
         let there = format!("{HANDED}/{}", path.file_name().unwrap_or_default().to_string_lossy());
         self.write_file(&there, bytes)?;
         Ok(there)
+    }
+
+    /// Copies all packages of the product of this kind (`deb`, `rpm`) to the node; returns their paths there.
+    pub fn hand_over_all(&self, release: Release, extension: &str) -> Result<Vec<String>> {
+        PRODUCT.iter().map(|name| self.hand_over(release, name, extension)).collect()
     }
 
     /// Installs or upgrades packages (.deb) on the node, without a network; returns the output of apt-get.

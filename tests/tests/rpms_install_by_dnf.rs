@@ -75,10 +75,7 @@ fn dnf_finds_in_el8_all_that_they_ask_for() -> Result<()> {
     let bed = Bed::builder().node("n0").boot()?;
     let node = bed.node("n0")?;
     node.sh(MAKE_ROOT)?;
-    let mut paths = Vec::new();
-    for name in ["perilog", "perilog-agent", "perilog-controller", "perilog-flux"] {
-        paths.push(node.hand_over(Release::Current, name, "rpm")?);
-    }
+    let paths = node.hand_over_all(Release::Current, "rpm")?;
     let paths = paths.join(" ");
     node.write_file("/root/el8.spec", stand_in())?;
     node.sh("rpmbuild -bb --quiet --define '_topdir /root/rpmbuild' /root/el8.spec")?;

@@ -60,10 +60,7 @@ fn they_install_upgrade_and_go() -> Result<()> {
     let bed = Bed::builder().node("n0").boot()?;
     let node = bed.node("n0")?;
     node.sh(MAKE_ROOT)?;
-    let mut paths = Vec::new();
-    for name in ["perilog", "perilog-agent", "perilog-controller", "perilog-flux"] {
-        paths.push(node.hand_over(Release::Current, name, "rpm")?);
-    }
+    let paths = node.hand_over_all(Release::Current, "rpm")?;
 
     let agent = files(node, "perilog-agent")?;
     for line in [

@@ -9,9 +9,9 @@
 //! The key is on disk before the agent asks, so the agent can ask again if an answer is lost. Open sessions are not
 //! affected.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use perilog_host::enroll::{Ask, AskError, ask, bound};
 use perilog_host::link::Dial;
 use perilog_host::munge::{self, MungeError};
 use perilog_host::tls::{ClientTls, TlsError, TlsFiles, check_issued};
-use perilog_host::{authority, clock, directory};
+use perilog_host::{authority, clock, durable};
 use tokio::sync::{Notify, watch};
 
 use super::Controllers;
@@ -303,26 +303,11 @@ fn token_as(own: u32, path: &Path) -> Result<String, EnrollError> {
 fn write(path: &Path, mode: u32, text: &str) -> Result<(), EnrollError> {
     let failed = |source| EnrollError::File { path: path.to_owned(), source };
     if let Some(parent) = path.parent() {
-        directory::make(parent).map_err(failed)?;
+        durable::make_directory(parent).map_err(failed)?;
     }
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let temporary = path.with_file_name(name);
-    let written = || -> io::Result<()> {
-        // A file from an earlier try may have another mode.
-        match fs::remove_file(&temporary) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)?;
-        // Without an fsync of the directory, a power cut loses the new name.
-        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
-        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
-    };
-    written().map_err(failed)
+    durable::replace(path, mode, text.as_bytes()).map_err(failed)?;
+    // Without this, a power cut loses the new name.
+    durable::sync_directory(path.parent().unwrap_or(Path::new("/"))).map_err(failed)
 }
 
 #[cfg(test)]

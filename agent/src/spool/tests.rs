@@ -20,24 +20,6 @@ fn task() -> (String, Intent) {
     (ids::stem(&intent.start.action, &intent.start.job, intent.start.task), intent)
 }
 
-fn tombstone(intent: &Intent) -> Tombstone {
-    Tombstone {
-        task: intent.start.task,
-        job: intent.start.job.clone(),
-        attempt: intent.start.attempt,
-        action: intent.start.action.clone(),
-        outcome: Outcome::Ok,
-        not_after_boottime_ms: intent.not_after_boottime_ms,
-        local: intent.local,
-        boot: Some(intent.start.boot.clone()),
-        expects_boot: true,
-        limit_ms: Some(u64::MAX),
-        after: false,
-        commit: None,
-        instance: None,
-    }
-}
-
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
@@ -89,7 +71,7 @@ fn a_removal_that_failed_is_completed_by_the_next() {
     let left = spool.tasks().join(format!("{TEMPORARY}gone-{stem}"));
     fs::create_dir(&left).unwrap();
     fs::write(left.join("claim"), "").unwrap();
-    spool.write_tombstone(&stem, &tombstone(&intent)).unwrap();
+    spool.write_tombstone(&stem, &testing::tombstone(&intent)).unwrap();
     assert_eq!((spool.has(&stem), left.exists()), (false, false));
 }
 
@@ -109,12 +91,12 @@ fn a_task_from_intent_to_tombstone() {
         fs::write(spool.root.join("control").join(name), "").unwrap();
     }
 
-    spool.write_tombstone(&stem, &tombstone(&intent)).unwrap();
+    spool.write_tombstone(&stem, &testing::tombstone(&intent)).unwrap();
     assert!(spool.stems().unwrap().is_empty() && names(&spool.root.join("control")).unwrap().is_empty());
     assert_eq!(names(&spool.root.join("tasks")).unwrap(), Vec::<String>::new());
-    assert_eq!(spool.tombstones().unwrap(), [tombstone(&intent)]);
+    assert_eq!(spool.tombstones().unwrap(), [testing::tombstone(&intent)]);
     assert!(fs::metadata(spool.tombstone(&stem)).unwrap().len() <= 512, "the design's bound");
-    spool.write_tombstone(&stem, &tombstone(&intent)).unwrap();
+    spool.write_tombstone(&stem, &testing::tombstone(&intent)).unwrap();
     spool.remove_tombstone(&stem).unwrap();
     spool.remove_tombstone(&stem).unwrap();
     assert!(spool.tombstones().unwrap().is_empty());
@@ -142,7 +124,7 @@ fn a_failed_tombstone_keeps_the_directory() {
     spool.write_intent(&stem, &intent).unwrap();
     fs::remove_dir(spool.root.join("tombstones")).unwrap();
     fs::write(spool.root.join("tombstones"), "in the way").unwrap();
-    spool.write_tombstone(&stem, &tombstone(&intent)).unwrap_err();
+    spool.write_tombstone(&stem, &testing::tombstone(&intent)).unwrap_err();
     assert_eq!(spool.intent(&stem), Some(intent));
 }
 
@@ -194,7 +176,7 @@ fn what_a_crash_left_is_tidied_and_what_a_runner_writes_is_not() {
     fs::create_dir(tasks.join(".agent-perilog-task-a-b-0-0")).unwrap();
     let ended = "perilog-task-prolog-j-0-0";
     fs::create_dir(tasks.join(ended)).unwrap();
-    fs::write(spool.tombstone(ended), serde_json::to_vec(&tombstone(&intent)).unwrap()).unwrap();
+    fs::write(spool.tombstone(ended), serde_json::to_vec(&testing::tombstone(&intent)).unwrap()).unwrap();
     drop(lock);
 
     let (spool, _lock) = Spool::open(&dir.path().join("perilog")).unwrap();
@@ -410,7 +392,7 @@ fn removed_directories_are_made_again() {
     fs::remove_dir_all(spool.tasks()).unwrap();
     spool.write_outcome(&stem, &Ended::bare(Outcome::Ok, 7), &intent.clone().rebuilt()).unwrap();
     assert!(spool.outcome(&stem).is_some());
-    spool.write_tombstone(&stem, &tombstone(&intent)).unwrap();
+    spool.write_tombstone(&stem, &testing::tombstone(&intent)).unwrap();
     assert_eq!(spool.tombstones().unwrap().len(), 1);
 }
 
@@ -425,7 +407,7 @@ fn the_files_of_the_spool_never_change() {
     let written = serde_json::json!({
         "intent.json": intent,
         "outcome.json": ended,
-        "tombstones/STEM.json": tombstone(&intent),
+        "tombstones/STEM.json": testing::tombstone(&intent),
         "epoch.json": epoch,
         "steps.jsonl": [begin(1, "10-a"), end(1, "10-a", 3)],
     });
@@ -438,7 +420,7 @@ fn the_files_of_the_spool_never_change() {
     let read = |name: &str| golden[name].clone();
     assert_eq!(serde_json::from_value::<Intent>(read("intent.json")).unwrap(), intent);
     assert_eq!(serde_json::from_value::<Ended>(read("outcome.json")).unwrap(), ended);
-    assert_eq!(serde_json::from_value::<Tombstone>(read("tombstones/STEM.json")).unwrap(), tombstone(&intent));
+    assert_eq!(serde_json::from_value::<Tombstone>(read("tombstones/STEM.json")).unwrap(), testing::tombstone(&intent));
     assert_eq!(serde_json::from_value::<AcceptedEpoch>(read("epoch.json")).unwrap(), epoch);
     let steps: Vec<StepRecord> = serde_json::from_value(read("steps.jsonl")).unwrap();
     assert_eq!(steps, [begin(1, "10-a"), end(1, "10-a", 3)]);

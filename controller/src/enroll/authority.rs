@@ -3,15 +3,14 @@
 //! not trust the authority (docs/decisions/0011). The authority's directory has the form that `perilog ca` gives, and
 //! `perilog ca revoke` revokes the authority's certificates.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use perilog_host::authority::{
     self, BACKDATED_MS, CA_CERT, CA_KEY, CRL, Error, ISSUED, Issued, Issuer, KeyPair, Lock, Requested,
 };
-use perilog_host::directory;
+use perilog_host::durable;
 
 /// Life of the authority: ten years. To replace the authority, an operator removes the directory; nodes then enrol
 /// again.
@@ -52,7 +51,7 @@ impl Authority {
     pub(super) fn open(dir: &Path, name: &str, now_ms: u64) -> Result<Self, AuthorityError> {
         let failed = |source| AuthorityError::File { path: dir.to_owned(), source };
         let wrong = |source| AuthorityError::Certificate { path: dir.to_owned(), source };
-        directory::make(dir).map_err(failed)?;
+        durable::make_directory(dir).map_err(failed)?;
         if !dir.join(CA_CERT).exists() {
             make(dir, name, now_ms).map_err(wrong)?.map_err(failed)?;
             tracing::info!("made the authority of enrolment in {}", dir.display());
@@ -112,14 +111,8 @@ fn make(dir: &Path, name: &str, now_ms: u64) -> Result<io::Result<()>, Error> {
     let made = authority::new(&name, now_ms.saturating_sub(BACKDATED_MS), until_ms)?;
     let issuer = Issuer::from_ca_cert_pem(&made.cert, KeyPair::from_pem(&made.key)?)?;
     let none = authority::revocations(&issuer, 1, &[], now_ms, until_ms)?;
-    let write = |name: &str, mode: u32, text: &str| -> io::Result<()> {
-        let temporary = dir.join(format!("{name}.new"));
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&temporary)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&temporary, dir.join(name))
-    };
-    let sync = || File::open(dir)?.sync_all();
+    let write = |name: &str, mode: u32, text: &str| durable::replace(&dir.join(name), mode, text.as_bytes());
+    let sync = || durable::sync_directory(dir);
     Ok(write(CA_KEY, 0o600, &made.key)
         .and_then(|()| write(ISSUED, 0o600, ""))
         .and_then(|()| write(CRL, 0o644, &none))

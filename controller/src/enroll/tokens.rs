@@ -10,15 +10,14 @@
 //! revoked meanwhile.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use perilog_core::{HostList, HostName, defect};
 use perilog_host::authority::canonical;
-use perilog_host::directory;
+use perilog_host::durable;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -84,7 +83,7 @@ pub(crate) struct Tokens {
 
 impl Tokens {
     pub(crate) fn open(dir: &Path) -> io::Result<Self> {
-        directory::make(dir)?;
+        durable::make_directory(dir)?;
         Ok(Self { dir: dir.to_owned(), one: Mutex::new(()), making: Mutex::new(()) })
     }
 
@@ -238,18 +237,14 @@ impl Tokens {
     }
 
     fn write(&self, name: &str, token: &Token) -> io::Result<()> {
-        let temporary = self.dir.join(format!("{name}.new"));
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        file.write_all(&serde_json::to_vec(token)?)?;
-        file.sync_all()?;
-        fs::rename(&temporary, self.dir.join(name))
+        durable::replace(&self.dir.join(name), 0o600, &serde_json::to_vec(token)?)
     }
 
     fn sync(&self) -> io::Result<()> {
         if defect!(TokensNotSynced) {
             return Ok(());
         }
-        File::open(&self.dir)?.sync_all()
+        durable::sync_directory(&self.dir)
     }
 }
 

@@ -37,8 +37,8 @@ impl Command {
     /// Runs the hook's command with `body` (JSON) on its standard input.
     ///
     /// # Errors
-    /// [`NotifyError`]: the command could not get the notice, could not run, ended with another status than 0 or by a
-    /// signal, or passed its limit.
+    /// [`NotifyError`]: the command did not start, did not read the notice, ended with a status above 0 or by a signal,
+    /// or passed its limit.
     pub(crate) async fn notify(&self, body: &Value) -> Result<(), NotifyError> {
         let [program, arguments @ ..] = self.argv.as_slice() else {
             return Err(NotifyError::new("no command".to_owned(), &[]));

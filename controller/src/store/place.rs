@@ -1,11 +1,12 @@
 //! Checks of the place of the store's file: it is on a file system of this host, and open in one controller.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use perilog_core::defect;
+use perilog_host::durable;
 use rustix::fs::{FlockOperation, flock, statfs};
 
 use super::OpenError;
@@ -54,15 +55,8 @@ pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
     if defect!(HostNotedInPlace) {
         return fs::write(path, text);
     }
-    let new = beside(path, "new");
-    let write = || -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, path)
-    };
-    write().inspect_err(|_| drop(fs::remove_file(&new)))?;
-    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+    durable::replace(path, 0o600, text.as_bytes())?;
+    durable::sync_directory(path.parent().unwrap_or(Path::new("/")))
 }
 
 /// A lock that is held as long as the store is open: a second controller would be a second writer with its own epoch.

@@ -174,7 +174,7 @@ impl std::fmt::Display for HookEvent {
     }
 }
 
-/// One run of the program in [`Hook::orphan_program`] of a task, with `word` as its argument.
+/// A run of a task's [`Hook::orphan_program`], with `word` as the argument of the program.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HookCall {
     pub task: TaskId,

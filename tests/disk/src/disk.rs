@@ -21,7 +21,7 @@ const SECTOR: usize = 512;
 /// The kernel writes a dirty page of its own accord after one of this many calls.
 const WRITES_BACK: u32 = 16;
 
-/// What a power cut leaves of that which no sync has brought to the disk.
+/// Share of the unsynced writes that a power cut leaves on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
     Nothing,

@@ -16,7 +16,7 @@ impl Image {
     /// Writes the image into an empty directory.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// I/O errors.
     pub fn write(&self, to: &Path) -> io::Result<()> {
         // A directory is before what is in it.
         self.directories.iter().try_for_each(|name| std::fs::create_dir(to.join(name)))?;
@@ -26,7 +26,7 @@ impl Image {
     /// Reads the files and directories below a directory.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// I/O errors.
     pub fn read(from: &Path) -> io::Result<Self> {
         let mut image = Self::default();
         image.read_below(from, "")?;

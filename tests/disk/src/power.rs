@@ -6,7 +6,7 @@ use crate::disk::{Disk, Left};
 use crate::image::Image;
 use crate::record::Entry;
 
-/// One in this many cuts leaves nothing of what no sync brought to the disk, and one leaves everything.
+/// Of this many cuts, one leaves no unsynced write on the disk, and one leaves all of them.
 const PURE: u8 = 8;
 
 /// A power cut.

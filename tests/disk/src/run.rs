@@ -30,7 +30,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Has a program run with the shim.
+    /// Makes a program load the shim, which records its calls.
     ///
     /// # Errors
     /// Cargo has not built the shim.
@@ -43,7 +43,7 @@ impl Recorded {
     /// Returns the place for the marks of a test.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// I/O errors.
     pub fn marks(&self) -> io::Result<Marks> {
         OpenOptions::new().append(true).create(true).open(&self.record).map(Marks)
     }
@@ -57,7 +57,7 @@ impl Marks {
     /// Records that the program has reported this as durable. A line of text.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// I/O errors.
     pub fn acknowledged(&self, what: &str) -> io::Result<()> {
         (&self.0).write_all(&Entry::Acknowledged { what }.bytes())
     }

@@ -1,8 +1,8 @@
 //! Check of the links in comments that begin with `super` or `crate`: each leads to a module, or to something in one.
 //! Rustdoc would find more, but it would need a build of the whole workspace.
 //!
-//! A link is followed module by module, from file to file. Its first segment that is no module's file must be a word in
-//! the code of the module that the link has reached.
+//! The check follows a link module by module, from file to file. The first segment without a file must be a word in the
+//! code of the module before it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

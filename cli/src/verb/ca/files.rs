@@ -8,7 +8,7 @@ use std::path::Path;
 
 use perilog_host::authority::Lock;
 pub(in crate::verb) use perilog_host::authority::{CA_CERT, CA_KEY, CRL};
-use perilog_host::directory;
+use perilog_host::durable;
 use sha2::{Digest, Sha256};
 
 use crate::fault::Fault;
@@ -37,7 +37,7 @@ pub(in crate::verb) enum Who {
 
 /// Creates `dir` and its parents; other users may not read new directories. On return their names are on the disk.
 pub(in crate::verb) fn directory(dir: &Path) -> Result<(), Fault> {
-    directory::make(dir).map_err(|source| Fault::File { what: "cannot make", path: dir.to_owned(), source })
+    durable::make_directory(dir).map_err(|source| Fault::File { what: "cannot make", path: dir.to_owned(), source })
 }
 
 /// Locks an authority's directory against other processes, until the returned lock is dropped.

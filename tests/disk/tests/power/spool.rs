@@ -9,7 +9,7 @@ use fastrand::Rng;
 use perilog_agent::spool::Spool;
 use perilog_core::ids::{self, ClusterId};
 use perilog_core::outcome::Outcome;
-use perilog_core::task::{Claim, Ended, Intent, Tombstone};
+use perilog_core::task::{Claim, Ended, Intent};
 use perilog_core::{AcceptedEpoch, Epoch, Rank};
 use perilog_disk::disk::Disk;
 use perilog_disk::image::Image;
@@ -65,24 +65,6 @@ fn task(rank: u32) -> (String, Intent) {
     (ids::stem(&intent.start.action, &intent.start.job, intent.start.task), intent)
 }
 
-fn tombstone(intent: &Intent) -> Tombstone {
-    Tombstone {
-        task: intent.start.task,
-        job: intent.start.job.clone(),
-        attempt: intent.start.attempt,
-        action: intent.start.action.clone(),
-        outcome: Outcome::Ok,
-        not_after_boottime_ms: intent.not_after_boottime_ms,
-        local: false,
-        boot: Some(intent.start.boot.clone()),
-        expects_boot: false,
-        limit_ms: None,
-        after: false,
-        commit: None,
-        instance: None,
-    }
-}
-
 /// Carries out one step of a task, again until it succeeds.
 fn step(spool: &Spool, rank: u32, to: State) {
     let (stem, intent) = task(rank);
@@ -92,7 +74,7 @@ fn step(spool: &Spool, rank: u32, to: State) {
         State::Intended => spool.write_intent(&stem, &intent),
         State::Claimed => spool.take_claim(&stem, &Claim::Cancelled).map(|is_ours| assert!(is_ours)),
         State::Ended => spool.write_outcome(&stem, &ended, &intent),
-        State::Tombstone => spool.write_tombstone(&stem, &tombstone(&intent)),
+        State::Tombstone => spool.write_tombstone(&stem, &testing::tombstone(&intent)),
     };
     while done().is_err() {}
 }
