@@ -13,6 +13,9 @@ use crate::node::Node;
 
 /// Script body: waits until the test opens the gate (`/run/gate`), then exits at random with 0, 3 or 37.
 pub const AT_GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 0 0 3 37)";
+/// Time limit of a script that is to begin and then pass the limit. The limit counts from the launch: on a loaded
+/// machine the start of the unit and of its runner takes a part of it, some seconds at most.
+pub const LIMIT: &str = "10s";
 /// Time limit for the conditions that tests await, on a loaded machine; they take some tens of milliseconds.
 const SOON: Duration = Duration::from_secs(90);
 

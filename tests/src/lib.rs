@@ -49,7 +49,7 @@ pub use browser::Browser;
 pub use clock::Stopwatch;
 pub use cluster::{CONTROLLER, Cluster, ClusterBuilder};
 pub use command::{Output, Running};
-pub use faults::AT_GATE;
+pub use faults::{AT_GATE, LIMIT};
 pub use layer::{BINARIES_VARIABLE, LAYER_VARIABLE, Layer};
 pub use node::Node;
 pub use packages::{PACKAGES_VARIABLE, Release, package};

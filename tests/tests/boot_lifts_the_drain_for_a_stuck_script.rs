@@ -5,14 +5,15 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use perilog_tests::{AT_GATE, Cluster};
+use perilog_tests::{AT_GATE, Cluster, LIMIT};
 
 const SOON: Duration = Duration::from_secs(90);
 
 #[test]
 fn the_boot_lifts_it_and_not_an_operators() -> Result<()> {
     let deaf = format!("trap '' TERM\n{AT_GATE}");
-    let cluster = Cluster::builder(2).script("epilog", "10-stuck", &deaf).agent("[action.epilog]\ntimeout = \"1s\"\n");
+    let agent = format!("[action.epilog]\ntimeout = \"{LIMIT}\"\n");
+    let cluster = Cluster::builder(2).script("epilog", "10-stuck", &deaf).agent(&agent);
     let cluster = cluster.controller("reboot-cleans = true\n").build()?;
     cluster.stay_down()?;
     cluster.boot()?;

@@ -1,7 +1,7 @@
 //! A script ends with 0 and leaves a process behind: the task has not ended, and perilog names the process.
 
 use anyhow::Result;
-use perilog_tests::Cluster;
+use perilog_tests::{Cluster, LIMIT};
 
 /// Script body: it ends when the child it leaves is `sleep`, and no longer the shell or `setsid` on its way to it.
 const LEAVES_A_CHILD: &str =
@@ -28,12 +28,13 @@ fn a_task_with_a_live_process_is_held_and_the_process_named() -> Result<()> {
 fn a_process_that_outlives_its_scripts_drains_its_node() -> Result<()> {
     let cluster = Cluster::builder(1).script("epilog", "10-gate", LEAVES_A_CHILD).build()?;
     // Only the node has a limit; neither the request nor the controller names a limit.
-    cluster.node(0)?.write_file("/etc/perilog/agent.d/epilog.toml", "[action.epilog]\ntimeout = \"2s\"\n")?;
+    let limit = format!("[action.epilog]\ntimeout = \"{LIMIT}\"\n");
+    cluster.node(0)?.write_file("/etc/perilog/agent.d/epilog.toml", &limit)?;
     cluster.boot()?;
     let mut run = cluster.start_perilog(&["run", "epilog", "--job", "j", "--nodes", "n0"])?;
     cluster.bed().wait_until("n0 is drained", std::time::Duration::from_secs(60), || {
         let drained = cluster.perilog(&["drain"])?.ok()?;
-        Ok(drained.contains("its scripts ended, but their processes did not within 2s")
+        Ok(drained.contains(&format!("its scripts ended, but their processes did not within {LIMIT}"))
             && drained.contains("sleep 987654"))
     })?;
     assert!(!run.has_ended()?, "finished with a live process");

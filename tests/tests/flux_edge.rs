@@ -2,6 +2,7 @@
 //! when the job and the epilog have ended.
 
 use anyhow::{Result, ensure};
+use perilog_tests::LIMIT;
 use perilog_tests::flux::{self, Flux};
 
 const ALL: &[u32] = &[0, 1, 2, 3];
@@ -321,8 +322,8 @@ fn a_node_that_goes_bad_while_the_job_runs_is_reported() -> Result<()> {
 /// meanwhile, and the node is drained; the script goes on, is shown as long as it lives, and the epilog comes after it.
 #[test]
 fn a_straggler_in_the_prolog_does_not_hold_the_job() -> Result<()> {
-    let limit = "[action.prolog]\ntimeout = \"2s\"\n";
-    let cluster = flux::edge_cluster(2).agent(limit).controller("tolerate-timeout = true\n").boot()?;
+    let limit = format!("[action.prolog]\ntimeout = \"{LIMIT}\"\n");
+    let cluster = flux::edge_cluster(2).agent(&limit).controller("tolerate-timeout = true\n").boot()?;
     let flux = Flux::with_edge(&cluster, "[perilog]\nmax-tolerate = 1\n")?;
     flux.hold_on(1, "prolog")?;
     cluster.node(1)?.write_file("/run/deaf", "")?;

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use perilog_tests::manager::{self, FOUR};
-use perilog_tests::{AT_GATE, Cluster};
+use perilog_tests::{AT_GATE, Cluster, LIMIT};
 
 const SOON: Duration = Duration::from_secs(90);
 
 #[test]
 fn three_release_at_once_and_the_fourth_after_its_resolution() -> Result<()> {
     let deaf = format!("trap '' TERM\n{AT_GATE}");
-    let agent = "[action.epilog]\ntimeout = \"2s\"\n";
+    let agent = format!("[action.epilog]\ntimeout = \"{LIMIT}\"\n");
     let cluster =
-        Cluster::builder(4).script("epilog", "10-gate", &deaf).agent(agent).controller(manager::CONFIGURATION);
+        Cluster::builder(4).script("epilog", "10-gate", &deaf).agent(&agent).controller(manager::CONFIGURATION);
     let cluster = cluster.controller("[action.epilog]\nrelease = \"0\"\n").build()?;
     cluster.stay_down()?;
     cluster.manage(manager::BUSY)?;

@@ -4,14 +4,15 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use perilog_tests::{Cluster, manager};
+use perilog_tests::{Cluster, LIMIT, manager};
 
 const SOON: Duration = Duration::from_secs(90);
 const DEAF: &str = "trap '' TERM\nwhile [ ! -e /run/gate ]; do sleep 0.02; done";
 
 #[test]
 fn a_limit_that_passed_without_a_controller_drains_its_node() -> Result<()> {
-    let builder = Cluster::builder(1).script("epilog", "10-gate", DEAF).agent("[action.epilog]\ntimeout = \"2s\"\n");
+    let limit = format!("[action.epilog]\ntimeout = \"{LIMIT}\"\n");
+    let builder = Cluster::builder(1).script("epilog", "10-gate", DEAF).agent(&limit);
     let cluster = builder.controller(manager::CONFIGURATION).build()?;
     cluster.stay_down()?;
     cluster.manage("")?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use perilog_core::task::{Intent, OnTimeout};
-use perilog_tests::{AT_GATE, Cluster, Node};
+use perilog_tests::{AT_GATE, Cluster, LIMIT, Node};
 
 const SOON: Duration = Duration::from_secs(90);
 
@@ -28,14 +28,15 @@ fn it_is_shown_and_its_true_status_arrives() -> Result<()> {
     // The cleanup lasts until the gate opens, and counts each TERM.
     let body = format!("trap 'echo term >> /run/terms' TERM\n{AT_GATE}");
     let cluster = Cluster::builder(1).script("epilog", "10-gate", &body).build()?;
-    cluster.node(0)?.write_file("/etc/perilog/agent.d/epilog.toml", "[action.epilog]\ntimeout = \"200ms\"\n")?;
+    let limit = format!("[action.epilog]\ntimeout = \"{LIMIT}\"\n");
+    cluster.node(0)?.write_file("/etc/perilog/agent.d/epilog.toml", &limit)?;
     cluster.stay_down()?;
     cluster.boot()?;
     let mut run = cluster.start_perilog(&["run", "epilog", "--job", "j", "--nodes", "n0"])?;
     cluster.wait_begun("j", &[0])?;
     cluster.bed().wait_until("ps shows it overdue", SOON, || {
         let ps = cluster.perilog(&["ps"])?.ok()?;
-        Ok(ps.contains("overdue") && ps.contains("10-gate is past its limit of 200ms"))
+        Ok(ps.contains("overdue") && ps.contains(&format!("10-gate is past its limit of {LIMIT}")))
     })?;
     let node = cluster.node(0)?;
     cluster.bed().wait_until("it was asked to end", SOON, || Ok(node.try_read_file("/run/terms")?.is_some()))?;
@@ -52,7 +53,7 @@ fn it_is_shown_and_its_true_status_arrives() -> Result<()> {
     let undrain = cluster.perilog(&["undrain", "n0"])?;
     assert!(undrain.success() && undrain.stdout.contains("drain lifted"), "{undrain}");
     assert!(undrain.stderr.contains("n0: epilog of job j has been overdue there for "), "{undrain}");
-    assert!(undrain.stderr.contains("10-gate is past its limit of 200ms; see perilog why n0"), "{undrain}");
+    assert!(undrain.stderr.contains(&format!("10-gate is past its limit of {LIMIT}; see perilog why n0")), "{undrain}");
     // A restarted agent reads the task again; the script does not notice.
     cluster.kill_agent(0)?;
     cluster.start_agent(0)?;

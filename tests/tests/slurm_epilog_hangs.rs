@@ -2,12 +2,14 @@
 //! COMPLETING while the script lives, over kill -9 of the node's agent, and is then drained with the script's result.
 
 use anyhow::{Result, ensure};
+use perilog_tests::LIMIT;
 use perilog_tests::slurm::{BY_GATE, ON_NODES, Slurm, gated};
 
 #[test]
 fn three_are_idle_and_the_fourth_waits_for_its_script() -> Result<()> {
     let deaf = format!("trap '' TERM\n{BY_GATE}");
-    let cluster = gated(4).script("epilog", "10-gate", &deaf).agent("[action.epilog]\ntimeout = \"1s\"\n").boot()?;
+    let limit = format!("[action.epilog]\ntimeout = \"{LIMIT}\"\n");
+    let cluster = gated(4).script("epilog", "10-gate", &deaf).agent(&limit).boot()?;
     let slurm = Slurm::start(&cluster, ON_NODES)?;
     slurm.open_all("prolog")?;
     [0, 1, 3].into_iter().try_for_each(|rank| slurm.open(rank, "epilog", 0))?;
@@ -16,7 +18,7 @@ fn three_are_idle_and_the_fourth_waits_for_its_script() -> Result<()> {
     slurm.wait_node(2, "IDLE+COMPLETING")?;
     let node = cluster.node(2)?;
     let status = || node.systemctl(&["show", "--property=StatusText", "perilog-task-epilog-*"]);
-    slurm.wait("it is overdue", |_| Ok(status()?.contains("past its limit of 1s")))?;
+    slurm.wait("it is overdue", |_| Ok(status()?.contains(&format!("past its limit of {LIMIT}"))))?;
     cluster.renew_agent(2)?;
     ensure!(slurm.seen(2)?.state == "IDLE+COMPLETING", "{:?}", slurm.seen(2)?);
     slurm.open(2, "epilog", 0)?;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use perilog_tests::{Cluster, ClusterBuilder, Node};
+use perilog_tests::{Cluster, ClusterBuilder, LIMIT, Node};
 
 const SOON: Duration = Duration::from_secs(90);
 
@@ -104,7 +104,7 @@ fn the_policy_kill_reaches_a_process_of_su() -> Result<()> {
 fn a_limit_that_kills_reaches_a_process_of_su() -> Result<()> {
     let hangs = leaves(BY_SU).replace("exit 0", "sleep 1000");
     let builder = Cluster::builder(1).script("epilog", "10-hangs", &hangs);
-    let cluster = boot(builder, "timeout = \"2s\"\non-timeout = \"kill\"")?;
+    let cluster = boot(builder, &format!("timeout = \"{LIMIT}\"\non-timeout = \"kill\""))?;
     let run = cluster.perilog(&["run", "epilog", "--job", "j", "--nodes", "n0"])?;
     ensure!(run.stdout.contains("timeout") && !is_alive(cluster.node(0)?)?, "{run}");
     ensure!(cluster.outcome("j", "epilog", 0)?.0 == "timeout");
