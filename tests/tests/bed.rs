@@ -63,6 +63,24 @@ fn a_cut_network_answers_nobody_until_it_is_healed() -> Result<()> {
     bed.wait_until("n1 answers again", LIMIT, || reaches("n1"))
 }
 
+/// Whichever node goes, the others know the way to the switch, where the power switch of the failover tests is.
+#[test]
+fn the_switch_keeps_its_hardware_address() -> Result<()> {
+    let bed = Bed::builder().nodes(3).boot()?;
+    let n1 = bed.node("n1")?;
+    let address = || {
+        n1.run(&["bash", "-c", REACH, "10.77.0.1"])?;
+        n1.sh("ip -o neigh show to 10.77.0.1 | cut -d' ' -f5")
+    };
+    assert_eq!(address()?, "02:00:0a:4d:00:01");
+    for gone in ["n0", "n2"] {
+        bed.node(gone)?.power_fail()?;
+        n1.sh("ip neigh flush dev eth0")?;
+        assert_eq!(address()?, "02:00:0a:4d:00:01", "after {gone}");
+    }
+    Ok(())
+}
+
 #[test]
 fn a_power_failure_ends_a_boot_and_keeps_the_disk() -> Result<()> {
     let bed = Bed::builder().nodes(2).boot()?;
