@@ -83,7 +83,11 @@ fn an_operator_who_follows_the_page_has_two_hosts() -> Result<()> {
     second.sh(&format!("usermod -u {} perilog && cp -a /root/ca.pem /etc/perilog/tls/", ids.trim()))?;
     // A change on one host reaches the other by the same command.
     first.sh("echo 'retention = \"2d\"' >/etc/perilog/controller.d/site.toml")?;
-    ends(second, &format!("perilog init controller --failover-of {}", first.name()), 0)?;
+    let directory = "/etc/systemd/system/perilog-controller.socket.d";
+    first.sh(&format!("mkdir {directory} && printf '[Socket]\\nBacklog=4096\\n' >{directory}/site.conf"))?;
+    // The umask of root does not decide who can enter a new directory.
+    ends(second, &format!("umask 077; perilog init controller --failover-of {}", first.name()), 0)?;
+    ensure!(second.sh(&format!("stat -c %a {directory}"))?.trim() == "755");
     ends(second, "perilog doctor controller", 0)?;
     let again = ends(second, &format!("perilog init controller --failover-of {}", first.name()), 0)?;
     contains(&again, &["nothing to do"])?;

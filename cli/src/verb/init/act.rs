@@ -1,7 +1,8 @@
 //! Carries out the steps of a plan. A step enters each file in the record before it makes the file.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use perilog_core::{HostList, Span};
@@ -41,8 +42,7 @@ impl Acting {
             Step::Issue { ca, names, to } => self.issue(ca, names, to),
             Step::Write { path, who, text } => {
                 self.record.will_write(path, Some(text))?;
-                let parent = path.parent().unwrap_or(Path::new("/"));
-                fs::create_dir_all(parent).map_err(failed("cannot make", parent))?;
+                make_directory(path.parent().unwrap_or(Path::new("/")))?;
                 files::write(path, *who, text)
             }
             Step::Enrol(enrolling) => {
@@ -173,6 +173,17 @@ pub(super) fn is_online(endpoint: &Endpoint) -> bool {
 fn failed(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Fault {
     let path = path.to_owned();
     move |source| Fault::File { what, path, source }
+}
+
+/// Makes a directory and its missing parents, which everybody can enter whatever the umask is: the daemons that read
+/// them have other users.
+fn make_directory(dir: &Path) -> Result<(), Fault> {
+    let missing: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
+    for dir in missing.into_iter().rev() {
+        let everybody = Permissions::from_mode(0o755);
+        fs::create_dir(dir).and_then(|()| fs::set_permissions(dir, everybody)).map_err(failed("cannot make", dir))?;
+    }
+    Ok(())
 }
 
 fn gone_is_fine(result: std::io::Result<()>) -> std::io::Result<()> {
