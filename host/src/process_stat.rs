@@ -1,5 +1,6 @@
-//! The kernel's line about a process: /proc/PID/stat (proc_pid_stat(5)).
+//! The kernel's line about a process, /proc/PID/stat (proc_pid_stat(5)), and its other files there.
 
+use std::fmt::Display;
 use std::fs;
 
 /// The parts of the line that programs of a node need.
@@ -13,9 +14,10 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Reads the line of the process `pid`. `None`: there is no such process, or /proc does not show it.
+    /// Reads the line of the process `pid`. `None`: there is no such process, /proc does not show it, or the line is
+    /// malformed.
     pub fn of(pid: i32) -> Option<Self> {
-        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        Self::parse(&read(pid, "stat")?)
     }
 
     fn parse(line: &str) -> Option<Self> {
@@ -31,8 +33,18 @@ impl Stat {
     }
 }
 
+/// Reads the file `name` of the directory /proc/PID. `None`: there is no such process, or /proc does not show the file.
+/// The kernel cuts a process's name at 15 bytes and shows it as it is: bytes that are no UTF-8 become U+FFFD.
+pub fn read(pid: impl Display, name: &str) -> Option<String> {
+    Some(String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/{name}")).ok()?).into_owned())
+}
+
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -50,5 +62,19 @@ mod tests {
             assert_eq!(Stat::parse(&line), expect, "{line}");
         }
         assert!(Stat::of(1).is_some());
+    }
+
+    #[test]
+    fn a_name_that_is_no_utf_8_hides_no_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join(OsStr::from_bytes(b"a\xffb"));
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let mut child = Command::new(&program).arg("1000").spawn().unwrap();
+        // Until the kernel executes the program, the process has the name of this one.
+        let stat = std::iter::repeat_with(|| Stat::of(child.id().try_into().unwrap()).unwrap())
+            .find(|stat| stat.parent == std::process::id() as i32 && stat.command.starts_with("a\u{fffd}"));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(stat.unwrap().command, "a\u{fffd}b");
     }
 }

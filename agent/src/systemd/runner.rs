@@ -3,20 +3,22 @@
 
 use std::fs;
 
+use perilog_host::process_stat;
+
 /// Mask of the signals that a healthy runner handles at once: TERM, and the runner's own signal for "SIGKILL to the
 /// script's group".
 const TAKEN: u64 = 1 << (15 - 1) | 1 << (43 - 1);
 
 /// Returns the reason why the runner with this pid handles no signals; `None`: the runner handles signals, or is gone.
 pub(crate) fn deaf(pid: u32) -> Option<String> {
-    let status = (pid != 0).then(|| fs::read_to_string(format!("/proc/{pid}/status")).ok())??;
+    let status = (pid != 0).then(|| process_stat::read(pid, "status"))??;
     read(&status)
 }
 
 /// Returns a process as text for operators: `pid 467, state S, in request_wait_answer`; `None`: there is none. The
 /// place where it hangs is missing if the kernel does not say so to the agent (`CAP_SYS_PTRACE`).
 pub(crate) fn shown(pid: u32) -> Option<String> {
-    let status = (pid != 0).then(|| fs::read_to_string(format!("/proc/{pid}/status")).ok())??;
+    let status = (pid != 0).then(|| process_stat::read(pid, "status"))??;
     let state = status.lines().find_map(|line| line.strip_prefix("State:"))?.trim().chars().next()?;
     let waits = fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
     let waits = Some(waits.trim()).filter(|name| !matches!(*name, "" | "0")).map(|name| format!(", in {name}"));

@@ -10,6 +10,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use perilog_core::Span;
+use perilog_host::process_stat;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
@@ -168,7 +169,7 @@ fn is_any_alive(group: Pid) -> bool {
         return false;
     }
     let Ok(processes) = fs::read_dir("/proc") else { return true };
-    let mut stats = processes.flatten().filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+    let mut stats = processes.flatten().filter_map(|entry| process_stat::read(entry.file_name().to_str()?, "stat"));
     stats.any(|stat| is_living_member(&stat, group))
 }
 

@@ -4,6 +4,8 @@ use std::io;
 
 use tokio::net::UnixStream;
 
+use crate::process_stat;
+
 /// Credentials of the peer at the time of its connect(2), from the kernel (SO_PEERCRED, unix(7)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerCred {
@@ -37,7 +39,7 @@ impl PeerCred {
 /// the user could have connected from that process as well.
 fn groups_of(pid: i32, uid: u32) -> Vec<u32> {
     let status = match pid {
-        1.. => std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(),
+        1.. => process_stat::read(pid, "status").unwrap_or_default(),
         _ => return Vec::new(),
     };
     groups_in(&status, uid).unwrap_or_default()

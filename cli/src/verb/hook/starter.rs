@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::Duration;
 
+use perilog_host::process_stat;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 
@@ -39,7 +40,7 @@ impl Starter {
     /// Returns the process of the daemon as `PID:TICKS`, with the time when it began (`starttime` in proc(5)): no later
     /// process has both. `None`: /proc cannot be read, or the daemon is dead.
     pub(super) fn process(&self) -> Option<String> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_nonzero())).ok()?;
+        let stat = process_stat::read(self.pid.as_raw_nonzero(), "stat")?;
         // The process's name stands in parentheses, may contain spaces, and is the second of the fields.
         let ticks = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?;
         self.is_alive().then(|| format!("{}:{ticks}", self.pid.as_raw_nonzero()))
@@ -79,17 +80,17 @@ struct Process {
 
 impl Process {
     fn of(pid: Pid) -> Option<Self> {
-        let read = |file: &str| std::fs::read(format!("/proc/{}/{file}", pid.as_raw_nonzero())).ok();
-        let status = String::from_utf8_lossy(&read("status")?).into_owned();
+        let read = |file: &str| process_stat::read(pid.as_raw_nonzero(), file);
+        let status = read("status")?;
         let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()?;
-        let arguments = String::from_utf8_lossy(&read("cmdline")?).split('\0').map(str::to_owned).collect();
+        let arguments = read("cmdline")?.split('\0').map(str::to_owned).collect();
         Some(Self { pid, parent: Pid::from_raw(parent), name: name_of(pid)?, arguments })
     }
 }
 
 /// Returns the name of a process, at most its first 15 bytes (`comm` in proc(5)); `None`: it cannot be read.
 fn name_of(pid: Pid) -> Option<String> {
-    let name = std::fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).ok()?;
+    let name = process_stat::read(pid.as_raw_nonzero(), "comm")?;
     Some(name.trim_end().to_owned())
 }
 
