@@ -66,7 +66,7 @@ fn tokens_are_shown_once_and_listed_without_themselves() {
     }
 
     for (args, taken, out) in
-        [(&[][..], 1, "1 token taken back\n"), (&[], 0, "0 tokens taken back\n"), (&["-q"], 2, "2\n")]
+        [(&[][..], 1, "1 token revoked\n"), (&[], 0, "0 tokens revoked\n"), (&["-q"], 2, "2\n")]
     {
         let args = [&["token", "revoke", "n[0-1]"], args].concat();
         let (output, asked) = Place::new().ask(&args, vec![vec![Call("TokenTakeBack"), Done(json!({"taken": taken}))]]);
