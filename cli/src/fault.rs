@@ -219,10 +219,7 @@ mod tests {
         let vanished = Fault::Vanished { job: JobId::new("f1").unwrap() };
         assert!(vanished.waiting().ends_with(" again. This command waits until the controller has f1 again"));
         let away = Fault::WentAway { daemon: Daemon::Controller, why: "connection closed".to_owned() };
-        assert_eq!(
-            away.waiting(),
-            "the controller went away (connection closed); this command waits until it is back"
-        );
+        assert_eq!(away.waiting(), "the controller went away (connection closed); this command waits until it is back");
         let refused = Fault::Refused { code: UNAVAILABLE.to_owned(), text: "not yet".to_owned() };
         assert_eq!(refused.waiting(), "not yet; this command tries again");
         let silent = Fault::NoAnswer { daemon: Daemon::Controller, limit: Duration::from_secs(9) };

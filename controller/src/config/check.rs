@@ -51,7 +51,8 @@ pub fn warnings(config: &Config) -> Vec<String> {
     if config.edge.drains && config.drain.command.is_some() {
         warnings.push(
             "edge.drains and drain.command are both set: the edge and the program both drain each host, and the first \
-             that succeeds confirms the drain".to_owned(),
+             that succeeds confirms the drain"
+                .to_owned(),
         );
     }
     if let Some(Err(error)) = config.api.group.as_deref().map(accounts::group_id) {

@@ -143,9 +143,7 @@ impl FromStr for Spot {
             let parts: Vec<&str> = text.split(':').collect();
             let (epoch, number, event) = match parts[..] {
                 [epoch, number] => (epoch, number, None),
-                [epoch, number, job, sequence] => {
-                    (epoch, number, Some((job.parse().ok()?, sequence.parse().ok()?)))
-                }
+                [epoch, number, job, sequence] => (epoch, number, Some((job.parse().ok()?, sequence.parse().ok()?))),
                 _ => return None,
             };
             let (epoch, nonce) = epoch.split_once('-')?;

@@ -198,9 +198,8 @@ impl Watch {
         self.flush()?;
         match fault {
             Fault::Vanished { .. } => self.aside(&format!("{} (Ctrl-C detaches)", fault.waiting())),
-            Fault::Refused { .. } | Fault::Busy { .. } | Fault::NotLetIn { .. } => self.aside(&format!(
-                "{fault}; the scripts keep running, and this command tries again (Ctrl-C detaches)"
-            )),
+            Fault::Refused { .. } | Fault::Busy { .. } | Fault::NotLetIn { .. } => self
+                .aside(&format!("{fault}; the scripts keep running, and this command tries again (Ctrl-C detaches)")),
             _ => self.aside(
                 "the controller is away; the scripts keep running, and this command waits until it is back (Ctrl-C \
                  detaches)",

@@ -80,7 +80,8 @@ pub(super) fn certificate(tls: &TlsFiles) -> Files {
         ServerTls::load(tls).map_err(|error| error.to_string())?;
         let pem = files::read(&tls.cert).map_err(|fault| fault.to_string())?;
         let read = certificates(&tls.cert, &pem).map_err(|fault| fault.to_string())?;
-        let first = read.into_iter().next().ok_or_else(|| format!("{} has no certificate in it", tls.cert.display()))?;
+        let first =
+            read.into_iter().next().ok_or_else(|| format!("{} has no certificate in it", tls.cert.display()))?;
         if first.role == "node" {
             let other = "set [tls] in controller.d/site.toml to another directory, such as /etc/perilog/controller-tls";
             return Err(format!("{} is the certificate of a node; {other}", tls.cert.display()));
