@@ -9,7 +9,7 @@ use owo_colors::Style;
 
 use crate::style;
 
-/// Width in characters to which a cell of every column but the last may be cut.
+/// Smallest width in characters to which a cell may be cut, in every column except the last.
 const LEAST: usize = 20;
 /// Minimum width of the last column in characters, also on a narrow terminal.
 const NARROWEST: usize = 18;
@@ -159,8 +159,8 @@ fn wrap(text: &str, room: Option<usize>) -> Vec<String> {
     lines
 }
 
-/// Breaks a line that has colours at spaces, so that no line has more than `width` characters, as far as its words let
-/// it. Further lines are indented by two more than the first.
+/// Breaks a line, which may have colours, at spaces, so that no line has more than `width` characters unless a single
+/// word is longer. Further lines are indented by two more than the first.
 pub(crate) fn fold(line: &str, width: usize) -> String {
     let long = |text: &str| anstream::adapter::strip_str(text).to_string().chars().count();
     if long(line) <= width {

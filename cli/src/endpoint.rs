@@ -107,8 +107,8 @@ impl Endpoint {
         self.read(raw)
     }
 
-    /// Asks for a list, which comes in pages: joins the pages' `lists`, which are JSON pointers to arrays of the reply.
-    /// Everything else is that of the first page.
+    /// Asks for a list, which comes in pages, and joins the pages. `lists`: JSON pointers to the arrays to join. All
+    /// other members are those of the first page, except `truncated`: it is that of the last page.
     pub(crate) fn ask_all<T: DeserializeOwned>(
         &self,
         method: &str,
@@ -135,7 +135,7 @@ impl Endpoint {
             }
             Ok::<(), Fault>(())
         })?;
-        // The last page tells whether there are rows that no page has.
+        // In the last page, `truncated` means that there are rows that no page has.
         whole.as_object_mut().into_iter().for_each(|whole| match is_cut {
             true => drop(whole.insert("truncated".to_owned(), true.into())),
             false => drop(whole.remove("truncated")),
@@ -211,7 +211,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns the text of where else the controller may run; `None`: it has one host.
+    /// Returns a text that names the hosts where the controller may run instead; `None`: it has one host, or the daemon
+    /// is an agent.
     fn elsewhere(&self) -> Option<String> {
         (self.daemon == Daemon::Controller).then(crate::verb::failover::elsewhere)?
     }

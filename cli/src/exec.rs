@@ -82,7 +82,7 @@ pub(crate) fn session(
     if ended {
         Ok(())
     } else {
-        Err(Fault::WentAway { daemon: Daemon::Agent, why: "the agent reported no end".to_owned() }.into())
+        Err(Fault::WentAway { daemon: Daemon::Agent, why: "the replies ended before the task did".to_owned() }.into())
     }
 }
 

@@ -74,7 +74,8 @@ pub(crate) enum Fault {
     #[error("{0}")]
     Usage(String),
 
-    /// A part of what the controller knows that does not exist, found before the verb asked for it.
+    /// Something that the command line names does not exist, for example an attempt: the verb saw that in the
+    /// controller's answer.
     #[error("{0}")]
     NotFound(String),
 
@@ -138,6 +139,20 @@ impl Fault {
         }
     }
 
+    /// Returns the message of a command that waits for the controller until this absence ([`Self::is_absence`]) ends.
+    pub(crate) fn waiting(&self) -> String {
+        match self {
+            Self::Vanished { job } => format!("{self}. This command waits until the controller has {job} again"),
+            Self::WentAway { daemon, why } => {
+                format!("the {} went away ({}); this command waits until it is back", daemon.as_str(), text::line(why))
+            }
+            Self::Refused { .. } | Self::Busy { .. } | Self::NotLetIn { .. } => {
+                format!("{self}; this command tries again")
+            }
+            _ => format!("{self}; this command waits until the controller is back"),
+        }
+    }
+
     /// Returns `true` if the controller answered that it does not know the job, or the attempt.
     pub(crate) fn is_unknown(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if [NO_SUCH_JOB, NO_SUCH_ATTEMPT].contains(&code.as_str()))
@@ -195,5 +210,19 @@ mod tests {
         for (fault, code, absence, text) in table {
             assert_eq!((fault.exit().code(), fault.is_absence(), fault.to_string().as_str()), (code, absence, text));
         }
+    }
+
+    /// Regression test: after every kind of absence, a command that waits said "waits until the controller is back",
+    /// also if the controller answered, and after "repeat the command".
+    #[test]
+    fn a_waiting_command_says_for_what_it_waits() {
+        let vanished = Fault::Vanished { job: JobId::new("f1").unwrap() };
+        assert!(vanished.waiting().ends_with(" again. This command waits until the controller has f1 again"));
+        let away = Fault::WentAway { daemon: Daemon::Controller, why: "connection closed".to_owned() };
+        assert_eq!(away.waiting(), "the controller went away (connection closed); this command waits until it is back");
+        let refused = Fault::Refused { code: UNAVAILABLE.to_owned(), text: "not yet".to_owned() };
+        assert_eq!(refused.waiting(), "not yet; this command tries again");
+        let silent = Fault::NoAnswer { daemon: Daemon::Controller, limit: Duration::from_secs(9) };
+        assert!(silent.waiting().ends_with("; this command waits until the controller is back"));
     }
 }

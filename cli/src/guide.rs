@@ -102,8 +102,8 @@ fn examples(name: &str) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-/// Returns the text of an error about the command line that knows better than clap what was meant: for a word of
-/// another tool, the command of perilog; for a missing job, the verbs that list jobs. `None`: clap's own error says it.
+/// Returns a better error about the command line than clap's: for a word of another tool, it names the command of
+/// perilog; for a missing job, the verbs that list jobs. `None`: clap's own error stays.
 pub(crate) fn advice(error: &clap::Error) -> Option<String> {
     match error.kind() {
         ErrorKind::InvalidSubcommand => {

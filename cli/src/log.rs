@@ -242,7 +242,7 @@ impl Entry {
                 let checks = self.context.get("checks").map(checks).unwrap_or_default();
                 (at(), "tolerable", format!("{} (severity {}){checks}", field("type"), field("severity")))
             }
-            "late" => (at(), "unknown", format!("late, its outcome is unchanged: {}", field("result"))),
+            "late" => (at(), "unknown", format!("arrived late and changes no outcome: {}", field("result"))),
             _ => (None, "", text::line(&Value::Object(self.context.clone()).to_string())),
         };
         EventBody::Other { at, word, text }
@@ -457,7 +457,7 @@ mod tests {
              "cancel        prolog        ranks 0-3: uid 0 requested a cancel: wrong job"),
             ("late", json!({"action": "prolog", "attempt": "0", "rank": 3, "host": "n3", "outcome": "ok",
                             "result": "ok"}),
-             "late          prolog        n3: late, its outcome is unchanged: ok"),
+             "late          prolog        n3: arrived late and changes no outcome: ok"),
             ("verdict", json!({"action": "prolog", "attempt": "0", "verdict": "failed", "status": 7, "ok": "0-2",
                                "by_outcome": {"failed": "3"}}),
              "verdict       prolog        failed: 3 ok, 1 failed"),

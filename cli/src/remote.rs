@@ -29,7 +29,7 @@ pub(crate) struct Remote {
 
 impl Remote {
     /// Reads `-H` and the other options before the verb. Returns `None` without `-H`, on a mistake in those options, or
-    /// if there is no verb, `--help` or `--version`.
+    /// if neither a verb, `--help` nor `--version` follows.
     pub(crate) fn of(line: impl IntoIterator<Item = OsString>) -> Option<Self> {
         const REST: &str = "rest";
         const ASKED: [(&str, char); 2] = [("help", 'h'), ("version", 'V')];

@@ -28,8 +28,8 @@ pub(crate) fn line(text: &str) -> String {
     shown
 }
 
-/// Returns a line that a script printed, as [`line()`] does, but of a long line the end: a script says last why it
-/// failed.
+/// Returns a line that a script printed, as [`line()`] does, but keeps the end of a long line, where a script normally
+/// prints why it failed.
 pub(crate) fn of_script(text: &str) -> String {
     line(&perilog_core::output::end(text, SHOWN))
 }

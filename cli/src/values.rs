@@ -99,13 +99,13 @@ fn nobody(text: &str) -> Pointed {
     Pointed::new(text, text.len(), "at least one rank or host".to_owned())
 }
 
-/// Parses the name of one node, of which a list is refused with the verb that takes lists.
+/// Parses the name of one node. Refuses a list, and names the verb that takes lists.
 pub(crate) fn one_host(text: &str) -> Result<HostName, Pointed> {
     let list = |at| Pointed::new(text, at, format!("one node; for several: perilog nodes {text}"));
     text.find(['[', ',']).map_or_else(|| host(text), |at| Err(list(at)))
 }
 
-/// Parses an action of all jobs; the id of a job is refused with the verb that shows one job.
+/// Parses the name of an action for a verb about all jobs. Refuses a job id, and names the verb that shows one job.
 pub(crate) fn action_of_all(text: &str) -> Result<ActionName, Pointed> {
     action(text).map_err(|error| match job(text) {
         Ok(job) => Pointed { expected: format!("an action, such as prolog; for one job: perilog show {job}"), ..error },

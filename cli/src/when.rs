@@ -53,7 +53,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Returns the beginning of the local day before `days` days, in milliseconds since 1970.
+/// Returns the midnight at which the local day `days` days ago began, in milliseconds since 1970.
 fn midnight(days: i64) -> Option<u64> {
     let now = Timestamp::from_millisecond(i64::try_from(clock::wall_ms()).ok()?).ok()?;
     let day = now.to_zoned(TimeZone::system()).date().checked_sub(jiff::Span::new().days(days)).ok()?;
@@ -68,7 +68,7 @@ pub(crate) fn ago(text: &str) -> Result<Span, String> {
 
 fn shown(wall_ms: u64, format: &str, zone: &TimeZone) -> String {
     let moment = i64::try_from(wall_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
-    // Past the year 9999 a clock is broken, not early.
+    // A time that has no date (after the year 9999) comes from a broken clock.
     let Some(zoned) = moment.map(|moment| moment.to_zoned(zone.clone())) else { return "?".to_owned() };
     let shown = zoned.strftime(format).to_string();
     // RFC 3339 has a letter for UTC, which the controller's own texts use, too.

@@ -62,7 +62,8 @@ impl Ca {
     }
 }
 
-/// A cut within `ca init` left a key without a certificate, and the authority could neither be used nor made again.
+/// Regression test: an `init` that was cut off left a key without a certificate, and the authority could neither be
+/// used nor made again.
 #[test]
 fn an_init_that_was_cut_is_made_again() {
     let ca = Ca::new();
@@ -535,8 +536,8 @@ fn a_current_certificate_is_renewed_and_the_old_one_goes_on() {
     assert!(!Path::new(&ca.path("out")).exists());
 }
 
-/// One host and many get the same layout, and so does a renewal: `OUT/HOST`. Where the controller's host is a node,
-/// too, one of the two is named by its role.
+/// The files of each host are in `OUT/HOST`, for one host as for many, and also after a renewal. If a host has both a
+/// node's and a controller's certificate, `--role` chooses the one to renew.
 #[test]
 fn files_are_in_a_directory_of_the_hosts_name() {
     let ca = Ca::new();

@@ -1,4 +1,5 @@
-//! What an operator types who knows squeue, sacct and kubectl, against a scripted daemon: requests, output, exit codes.
+//! Commands of an operator who is used to squeue, sacct and kubectl, against a scripted daemon: requests, output, exit
+//! codes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -163,7 +164,7 @@ fn nodes_are_chosen_by_state() {
     assert_eq!((value["nodes"].as_array().unwrap().len(), &value["nodes"][0]["host"]), (1, &json!("n0")));
 }
 
-/// SIGTERM is the default of every other program that sends a signal.
+/// The default signal of `perilog kill` is SIGTERM, as in every other program that sends signals.
 #[test]
 fn kill_sends_term_by_default() {
     let (output, asked) =
@@ -171,7 +172,7 @@ fn kill_sends_term_by_default() {
     assert_eq!((output.code, asked[0]["signal"].as_str()), (Some(0), Some("TERM")), "{}", output.err);
 }
 
-/// A job on hosts that never connected was taken silently.
+/// Regression test: `perilog job add` added a job on hosts that had never connected, without a warning.
 #[test]
 fn a_job_on_unknown_hosts_is_warned_of() {
     for (meant, asks) in [("", ""), ("m0", "; did you mean m0?")] {
@@ -184,8 +185,8 @@ fn a_job_on_unknown_hosts_is_warned_of() {
     }
 }
 
-/// A script tells a name that does not exist (9) from wrong usage (2) and from a request that the controller refuses
-/// (10).
+/// By the exit status, a script distinguishes a name that does not exist (9), wrong usage (2) and a request that the
+/// controller refuses (10).
 #[test]
 fn what_is_not_found_is_no_wrong_usage() {
     let refused = |code: &str| {
@@ -202,7 +203,7 @@ fn what_is_not_found_is_no_wrong_usage() {
     assert_eq!((output.code, output.err.contains("perilog jobs")), (Some(2), true), "{}", output.err);
 }
 
-/// `perilog logs --follow` shows each line once, and says once of a node that cannot be asked.
+/// `perilog logs --follow` shows each line once, and names a node that cannot be asked once.
 #[test]
 fn new_lines_of_output_are_followed() {
     let place = Place::new();

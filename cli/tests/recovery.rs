@@ -23,7 +23,7 @@ fn refused(code: &str) -> Step {
 }
 
 /// After a restore the log is shorter than the part that `perilog run` has read. `run` must read it again from the
-/// action's begin, because new events get sequence numbers that it has passed already.
+/// start of the action, because new events get sequence numbers that it has passed already.
 #[test]
 fn an_older_log_is_read_from_its_start() {
     let before = vec![
@@ -71,7 +71,7 @@ fn a_run_of_a_lost_job_asks_until_the_job_is_back() {
     assert!(lines[3].contains("asked for it again"), "{lines:?}");
 }
 
-/// A `perilog run` takes its attempt up: it repeats its request when the attempt is abandoned.
+/// `perilog run` repeats its request when its attempt is abandoned, so that the controller takes the attempt up again.
 #[test]
 fn a_run_asks_again_when_its_attempt_is_abandoned() {
     let why = "the controller has just started, and first waits for its nodes";

@@ -65,9 +65,7 @@ fn tokens_are_shown_once_and_listed_without_themselves() {
         assert_eq!(asked, [json!({})], "{args:?}");
     }
 
-    for (args, taken, out) in
-        [(&[][..], 1, "1 token taken back\n"), (&[], 0, "0 tokens taken back\n"), (&["-q"], 2, "2\n")]
-    {
+    for (args, taken, out) in [(&[][..], 1, "1 token revoked\n"), (&[], 0, "0 tokens revoked\n"), (&["-q"], 2, "2\n")] {
         let args = [&["token", "revoke", "n[0-1]"], args].concat();
         let (output, asked) = Place::new().ask(&args, vec![vec![Call("TokenTakeBack"), Done(json!({"taken": taken}))]]);
         assert_eq!((output.code, output.out.as_str()), (Some(0), out), "{args:?}");

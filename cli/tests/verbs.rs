@@ -230,16 +230,16 @@ fn what_may_be_alive_is_resolved_when_it_is_drained() {
 #[test]
 fn a_job_finishes_with_ranks_resources_or_both() {
     let part = |ranks: &str, resources: &[&str]| json!({"ranks": ranks, "resources": resources});
-    let then = "to wait until everything is released: perilog wait f1 --for clean\n";
+    let then = "To wait until everything is released: perilog wait f1 --for clean\n";
     #[rustfmt::skip]
     let table: Vec<(&[&str], Value, Value, Value, String)> = vec![
         (&[], json!(null), json!(null), part("0-3", &["rabbit1"]),
-         format!("f1 is finished with ranks 0-3 and rabbit1; {then}")),
+         format!("f1 no longer uses ranks 0-3 and rabbit1. {then}")),
         (&["--ranks", "n[0-1]"], json!("n[0-1]"), json!(null), part("0-1", &[]),
-         format!("f1 is finished with ranks 0-1; {then}")),
+         format!("f1 no longer uses ranks 0-1. {then}")),
         (&["--resources", "rabbit1,rabbit2"], json!(null), json!(["rabbit1", "rabbit2"]),
          part("", &["rabbit1", "rabbit2"]),
-         format!("f1 is finished with rabbit1, rabbit2; {then}")),
+         format!("f1 no longer uses rabbit1, rabbit2. {then}")),
         (&["--ranks", "0", "--resources", "rabbit1"], json!("0"), json!(["rabbit1"]), part("", &[]),
          "f1 was finished before; to see its remaining work: perilog show f1\n".to_owned()),
     ];
@@ -258,8 +258,8 @@ fn failed_prints_ranks_and_names_resources_beside_them() {
     let rabbit = json!({"resource": "rabbit2", "action": "stage", "outcome": "failed", "result": "failed (reported)",
                         "message": "no space ".repeat(40), "checks": []});
     let failed = |resources: &[&Value]| json!({"ranks": "2", "hosts": "n2", "resources": resources, "checks": []});
-    let beside = "perilog: named resources failed, too, which the line does not have: rabbit2: failed (reported) \
-                  (perilog failed f1 --format json)\n";
+    let beside = "perilog: named resources failed, too, and are not in this line: rabbit2: failed (reported) (perilog \
+                  failed f1 --format json)\n";
     let (with, without) = (failed(&[&rabbit]), failed(&[]));
     // An older controller sends no named resources.
     let older = json!({"ranks": "2", "hosts": "n2", "checks": []});
@@ -451,7 +451,7 @@ fn why_is_a_chain_down_to_the_next_command() {
          \u{20}   next    perilog logs f1 --rank 3\n\
          \u{20}   or      perilog cancel f1 prolog --ranks 3\n\
          \n\
-         ended badly before, newest first:\n\
+         earlier failures, newest first:\n\
          \n\
          \u{20} epilog of f0, rank 0, attempt 1: failed (exit 7) 1h ago\n\
          \u{20}   last line  \"device busy\"\n\

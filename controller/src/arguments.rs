@@ -7,19 +7,19 @@ use crate::config;
 pub const USAGE: &str = "\
 Usage: perilog-controller [OPTIONS]
 
-Has the agents of a cluster run the prologs, epilogs and housekeeping of jobs, and keeps what became of them.
+Runs the prologs, epilogs and housekeeping of a cluster's jobs through the agents, and records how each ended.
 
-  --config FILE     the configuration [/etc/perilog/controller.toml]; drop-ins are in a directory controller.d beside it
-  --log LEVEL       error, warn, info, debug or trace; goes before the configuration's log, and before PERILOG_LOG
-  --check-config    say what is wrong with the configuration, and end
-  --print-config    print the configuration that is in force, each value with the line that it is from, and end
-  --export STORE    write what a store knows of jobs as JSON lines, and end; also of a copy (perilog export --store)
-    --job JOB         only this one
-    --since-ms MS     jobs of which something happened then or later, in milliseconds since 1970
-    --until-ms MS     jobs that began before then
-  --check-store FILE  say whether a file is a whole store of this version, or of an earlier one, and end
+  --config FILE     the configuration [/etc/perilog/controller.toml]; drop-ins are in controller.d/ beside it
+  --log LEVEL       error, warn, info, debug or trace; overrides `log` of the configuration, and PERILOG_LOG
+  --check-config    print the problems of the configuration, and exit
+  --print-config    print the configuration that is in force, each value with the line that it is from, and exit
+  --export STORE    print the jobs of a store or a copy of one as JSON lines, and exit (perilog export --store)
+    --job JOB         print only this job
+    --since-ms MS     print only jobs that changed at this time or later (milliseconds since 1970)
+    --until-ms MS     print only jobs that began before this time
+  --check-store FILE  check that a file is a whole store of this version or of an earlier one, and exit
                       (perilog controller restore)
-    --copy-to NEW     and make NEW a whole copy of it, which a controller takes for a copy
+    --copy-to NEW     then write a copy of it to NEW; a controller that starts with NEW begins a recovery
   --version, --help
 
 Exit status: 0 ended on request, 1 it cannot run, 2 wrong usage or configuration.

@@ -11,11 +11,11 @@ use perilog_host::{clock, terminal};
 use crate::arguments::{COPY_TO, JOB, SINCE, UNTIL};
 use crate::store::{Exporter, Wanted, export_head};
 
-/// Checks that `store` is a complete store. With the option `--copy-to NEW`, also makes NEW a copy, with which a
-/// controller takes it for a copy.
+/// Checks that `store` is a complete store. With the option `--copy-to NEW`, also writes a copy to NEW; a controller
+/// that starts with it begins a recovery.
 ///
 /// # Errors
-/// Text, for standard error.
+/// A text for standard error: `store` is no whole store, or NEW exists or cannot be made.
 pub fn check_store(store: &Path, arguments: &Arguments) -> Result<(), String> {
     crate::store::check(store).map_err(|error| format!("{}: {error}", store.display()))?;
     let Some(to) = arguments.own(COPY_TO) else { return Ok(()) };
@@ -25,7 +25,8 @@ pub fn check_store(store: &Path, arguments: &Arguments) -> Result<(), String> {
 /// Prints the jobs of the store as lines of JSON. The options `--job`, `--since-ms` and `--until-ms` select jobs.
 ///
 /// # Errors
-/// Text, for standard error.
+/// A text for standard error: an option is malformed; the store cannot be opened, is not of this version or has a
+/// malformed row; the output cannot be written; or the store lacks the job of `--job`.
 pub fn export(store: &Path, arguments: &Arguments) -> Result<(), String> {
     let millis = |name: &str| {
         let parse = |text: &str| text.parse().map_err(|_| format!("{name} {text}: expected milliseconds since 1970"));

@@ -31,7 +31,7 @@ enum What {
     /// Report how some or all ranks and resources ended. The first report counts; a different later one is recorded as
     /// late.
     Report(Report),
-    /// Report that its service is alive.
+    /// Report that the action's service is alive.
     Renew(Of),
     /// Report a milestone that other actions may wait for.
     Milestone(Milestone),

@@ -26,7 +26,8 @@ struct Piece {
 /// bytes. Only the owner may read the copy, as with the store itself.
 pub(crate) fn take(file: &Path, endpoint: &Endpoint) -> Result<u64, Fault> {
     let failed = |source| Fault::File { what: "cannot write", path: file.to_owned(), source };
-    let mut name = file.file_name().ok_or_else(|| Fault::Usage(format!("{}: no file", file.display())))?.to_owned();
+    let nameless = || Fault::Usage(format!("{}: name a file for the copy", file.display()));
+    let mut name = file.file_name().ok_or_else(nameless)?.to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let temporary = file.with_file_name(name);
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary).map_err(failed)?;

@@ -49,8 +49,8 @@ enum What {
     Restore(restore::Args),
     /// Prints what this host itself has for the controller: configuration, certificates, hooks, user.
     ///
-    /// `perilog doctor` compares the hosts of [failover] by it. The file system that moves between them is no part of
-    /// it. The output is always JSON.
+    /// `perilog doctor` reads this from each host of [failover] and compares. The output leaves out the file system
+    /// that moves between the hosts, and is always JSON.
     Inventory(inventory::Args),
 }
 

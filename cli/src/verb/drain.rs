@@ -91,7 +91,7 @@ struct Changed {
     /// Hosts that were drained before, or had no drain to lift. Empty from an older controller.
     #[serde(default)]
     already: HostList,
-    /// Hosts whose drain was lifted before, and whose drain hook has not carried that out.
+    /// Hosts whose drain an earlier request lifted, which the drain hook has not carried out yet.
     #[serde(default)]
     lifting: HostList,
 }

@@ -78,9 +78,7 @@ pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, 
                 kept.iter().flatten().try_for_each(|entry| out.show(entry))?;
             }
             SessionEvent::Message(News::Attached(_) | News::Waits(..) | News::Anew) => {}
-            SessionEvent::Away(fault) => {
-                aside(format_args!("{fault}; this command waits until the controller is back"))
-            }
+            SessionEvent::Away(fault) => aside(fault.waiting()),
             SessionEvent::Back(back) => aside(back),
             SessionEvent::Over(fault) => return Err(fault),
             SessionEvent::Done | SessionEvent::Interrupted => break,

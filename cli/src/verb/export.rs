@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// time.
     #[arg(long = "since", value_name = "TIME", value_parser = when::parse)]
     since_ms: Option<u64>,
-    /// Jobs that began before then.
+    /// Only jobs that began before this time.
     #[arg(long = "until", value_name = "TIME", value_parser = when::parse)]
     until_ms: Option<u64>,
     /// Read this store, or this copy of a store, on this host, without a controller.

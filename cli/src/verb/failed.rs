@@ -69,7 +69,7 @@ impl Failed {
         let names: Vec<String> = names.collect();
         let text = || {
             format!(
-                "named resources failed, too, which the line does not have: {} (perilog failed {job} --format json)",
+                "named resources failed, too, and are not in this line: {} (perilog failed {job} --format json)",
                 names.join(", ")
             )
         };

@@ -86,7 +86,7 @@ struct Finish {
     /// released when the service has reported its end.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = values::resource)]
     resources: Vec<ResourceName>,
-    /// Number of the attempt; default: the open attempt.
+    /// Number of the attempt; default: the open attempt, or the last one if none is open.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
 }
@@ -95,7 +95,7 @@ struct Finish {
 struct Cancel {
     #[arg(value_name = "JOB", value_parser = values::job)]
     job: JobId,
-    /// Number of the attempt; default: the open attempt.
+    /// Number of the attempt; default: the open attempt, or the last one if none is open.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
     /// Why, for the event log.
@@ -217,7 +217,7 @@ impl Sentence for Part {
         if self.is_empty() {
             return format!("{job} was finished before; to see its remaining work: perilog show {job}");
         }
-        format!("{job} is finished with {self}; to wait until everything is released: perilog wait {job} --for clean")
+        format!("{job} no longer uses {self}. To wait until everything is released: perilog wait {job} --for clean")
     }
 }
 

@@ -58,10 +58,10 @@ const LONGEST_LINE: usize = 64 * 1024;
 const HELD: usize = 64 * 1024 * 1024;
 /// Number of lines of each node that the verb prints without `--lines`. The controller's default is the same.
 const LINES: u32 = 100;
-/// Pause of `--follow` between two questions to the nodes: a second more for each hundred nodes.
+/// Pause of `--follow` between two requests to the nodes; one second more for each hundred nodes.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Number of the last lines that `--follow` asks each node for, if the operator asks for fewer. Every answer is of one
-/// length, so that it begins within the answer before.
+/// Minimum number of last lines that `--follow` asks each node for, also if the operator wants fewer. All answers of a
+/// node have this length, so that each answer begins with lines of the one before, and none is missed in between.
 const NEW: u32 = 1000;
 
 pub(crate) fn run(mut args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit, Fault> {
@@ -128,9 +128,7 @@ fn follow(mut args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, Faul
     for event in session_events {
         match event {
             SessionEvent::Message(lines) => out.show(&Shown(lines))?,
-            SessionEvent::Away(fault) => {
-                aside(format_args!("{fault}; this command waits until the controller is back"))
-            }
+            SessionEvent::Away(fault) => aside(fault.waiting()),
             SessionEvent::Back(back) => aside(back),
             SessionEvent::Over(fault) => return Err(fault),
             SessionEvent::Done | SessionEvent::Interrupted => break,
@@ -262,8 +260,9 @@ impl Seen {
     }
 }
 
-/// Returns the number of the answer's first lines that the answers before had. Looks for the end of the lines `before`
-/// anywhere in the answer, because an answer may begin earlier than the one before: where most lines before it agree.
+/// Returns the number of lines at the start of `answer` that were in earlier answers. An answer may begin earlier than
+/// the one before, so this searches the whole answer for the place where the most lines agree with the last lines of
+/// `before`.
 fn known(before: &VecDeque<String>, answer: &[Line]) -> usize {
     let texts = || answer.iter().map(|line| &line.text);
     let agree = |end: usize| before.iter().rev().zip(texts().take(end).rev()).take_while(|(a, b)| a == b).count();

@@ -1,5 +1,5 @@
-//! `perilog quiesce` and `perilog resume`: let the controller begin nothing new but after-actions, for example before
-//! it is replaced, and let it begin all work again.
+//! `perilog quiesce` and `perilog resume`: make the controller begin nothing new except after-actions, for example
+//! before it is replaced, and let it begin all work again.
 
 use std::convert::Infallible;
 use std::sync::mpsc::RecvTimeoutError;
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// Wait until all work has ended, at most this long; 0s only checks.
     #[arg(long, value_name = "TIME", value_parser = values::span, num_args = 0..=1)]
     wait: Option<Option<Span>>,
-    /// Why, for operators who wonder.
+    /// The reason, for other operators.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
@@ -84,9 +84,9 @@ pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, 
                 out.show(&answer)?;
                 return Ok(Exit::Ok);
             }
-            Ok(SessionEvent::Away(fault)) => {
-                aside(format_args!("{fault}; this command waits until the controller is back"))
-            }
+            // The text of the refusal says that this command tries again.
+            Ok(SessionEvent::Away(fault @ Fault::Refused { .. })) => aside(fault),
+            Ok(SessionEvent::Away(fault)) => aside(fault.waiting()),
             Ok(SessionEvent::Back(back)) => aside(back),
             Ok(SessionEvent::Over(fault)) => return Err(fault),
             Ok(SessionEvent::Interrupted) => {

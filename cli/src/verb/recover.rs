@@ -71,7 +71,7 @@ impl Render for Answer<Listed> {
         let view = &self.body.recovery;
         if let Some(row) = &view.recovery {
             let age = text::age(page.now_ms.saturating_sub(row.since_ms));
-            page.line(format_args!("new generation {age} ago: {}", text::line(&row.why)));
+            page.line(format_args!("recovery began {age} ago: {}", text::line(&row.why)));
             if row.ended_ms.is_none() {
                 page.line(
                     "waiting hooks and edges ask for their jobs again within a minute; after that, the nodes of every \

@@ -14,7 +14,7 @@ use crate::{style, text, values, when};
 /// Scripts that differ between nodes, by their last run there
 ///
 /// Compares, for each node and action, the digests of the scripts that ran in the newest task within --since. The most
-/// common version comes first, then the others; `missing` marks nodes where the whole action ran without that script.
+/// common version comes first, then the others; `missing` stands for nodes on which the action ran without that script.
 /// Exits with 1 if versions differ. With --quiet: the nodes that differ from the majority.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

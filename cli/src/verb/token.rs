@@ -65,7 +65,8 @@ pub(crate) fn run(args: Args, endpoint: &Endpoint, mut out: Out) -> Result<Exit,
 #[derive(Debug, Deserialize)]
 struct Made {
     tokens: Vec<New>,
-    /// The command that sets up a node, without its token. `None`: the controller is older, or has no name to say.
+    /// The command that sets up a node, without its token. `None`: the controller is older, or does not know the name
+    /// that nodes dial.
     #[serde(default)]
     command: Option<String>,
 }
@@ -127,7 +128,7 @@ impl Render for Answer<Known> {
         for token in &self.body.tokens {
             let state = match token.used_ms {
                 Some(used) => cell(format!("used {}", when::second(used))),
-                None if token.until_ms <= page.now_ms => styled("over", style::CARE),
+                None if token.until_ms <= page.now_ms => styled("expired", style::CARE),
                 None => cell(format!("good until {}", when::second(token.until_ms))),
             };
             let by = format!("uid {}", token.by);
@@ -154,7 +155,7 @@ struct Taken {
 
 impl Render for Answer<Taken> {
     fn table(&self, page: &mut Page) {
-        page.line(format_args!("{} taken back", text::count(self.body.taken, "token")));
+        page.line(format_args!("{} revoked", text::count(self.body.taken, "token")));
     }
 
     fn json(&self) -> Option<Value> {

@@ -50,7 +50,7 @@ pub(crate) struct Args {
     /// The job's name for the scripts; the name of a running task attaches to that task. Default: a new name.
     #[arg(long, value_name = "JOB", value_parser = values::job)]
     job: Option<JobId>,
-    /// The limit of the whole.
+    /// Time limit for all scripts together.
     #[arg(long, value_name = "TIME", value_parser = values::span)]
     timeout: Option<Span>,
     #[command(flatten)]
@@ -110,7 +110,7 @@ pub(crate) fn run(args: Args, out: Out) -> Result<Exit, Fault> {
             Err(RecvTimeoutError::Timeout) => trial.show_output()?,
             Ok(SessionEvent::Done) | Err(RecvTimeoutError::Disconnected) => {
                 return Err(Fault::Other(
-                    "the agent reported no end of the scripts; see journalctl -u perilog-agent".to_owned(),
+                    "the replies of the agent ended before the scripts did; see journalctl -u perilog-agent".to_owned(),
                 ));
             }
         }

@@ -47,11 +47,11 @@ pub(crate) struct Args {
 
 fn help() -> String {
     format!(
-        "{}\n\nWith --for: 0 when it has come, also before (for a verdict: its status); 1 when it cannot come: \
-         another attempt took the place of this one, everything was released without it, or its action ended \
-         without it.\n\
-         With --for clean: 0 when every rank was released, even if the epilog failed or timed out on a node, which is \
-         drained and named; with --action epilog the exit status is that of the epilog's verdict.",
+        "{}\n\nWith --for EVENT:\n  0: the event has come, now or earlier; for a verdict, the status of that \
+         verdict.\n  1: the event can no longer come: another attempt replaced this one, or everything was released, \
+         or its action ended, before the event.\nWith --for clean: 0 when every rank was released, even if the epilog \
+         failed or timed out on a node, which is drained and named; with --action epilog the exit status is that of \
+         the epilog's verdict.",
         exit::help()
     )
 }
@@ -86,9 +86,7 @@ pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, 
             Ok(SessionEvent::Message(News::Anew)) => ledger.begin_anew(),
             Ok(SessionEvent::Message(News::CaughtUp)) => ledger.caught_up()?,
             Ok(SessionEvent::Message(News::Attached(_))) => {}
-            Ok(SessionEvent::Away(fault)) => {
-                aside(format_args!("{fault}; this command waits until the controller is back"))
-            }
+            Ok(SessionEvent::Away(fault)) => aside(fault.waiting()),
             Ok(SessionEvent::Back(back)) => aside(back),
             Ok(SessionEvent::Over(fault)) => return Err(fault),
             Ok(SessionEvent::Done | SessionEvent::Interrupted) | Err(RecvTimeoutError::Disconnected) => {
@@ -106,7 +104,7 @@ pub(crate) fn run(args: Args, endpoint: Endpoint, mut out: Out) -> Result<Exit, 
     }
 }
 
-/// An action of an attempt, as far as the event log tells of it.
+/// An action of an attempt, as far as the event log shows it.
 #[derive(Default)]
 struct Action {
     roster: Roster,

@@ -91,7 +91,7 @@ impl Render for Answer<Why> {
         }
         if !failed.is_empty() {
             page.blank();
-            page.line("ended badly before, newest first:");
+            page.line("earlier failures, newest first:");
         }
         for task in failed {
             page.blank();

@@ -140,7 +140,7 @@ struct Feed<'a> {
     uid: u32,
     source: Source,
     reply: ReplySink,
-    /// Number of the list of drains that the controller sent to the edge last; `None`: it has sent none yet.
+    /// Revision of the list of drains that the controller sent to the edge last; `None`: it has sent none yet.
     drains: Option<u64>,
 }
 
@@ -182,10 +182,11 @@ impl Feed<'_> {
     ///
     /// The attempts may be newer than the change that led to this call: they may show a verdict whose drain is the next
     /// change. A follower that saw such a verdict alone would fail the job before the node at fault is drained. So this
-    /// function always reads the drains too, after the last attempts. What the writer hands over is of one moment.
+    /// function always reads the drains too, after the last attempts. A state that the writer hands over is of one
+    /// moment.
     async fn changed(&mut self, changes: Changes) -> Result<(), End> {
-        let (attempts, mut drains) = match changes.handed {
-            Some([attempts, drains]) => (attempts_in(attempts), drains_in(drains)?),
+        let (attempts, mut drains, is_begun) = match changes.handed {
+            Some([attempts, drains]) => (attempts_in(attempts), drains_in(drains)?, false),
             None => self.ask(changes.jobs.into_iter().collect()).await?,
         };
         let mut pages = pages(attempts);
@@ -208,26 +209,29 @@ impl Feed<'_> {
             }
             body["drains"] = json!(drains.rows);
         }
-        // Skips a page without a job of this source.
-        if is_news || !page.is_empty() {
+        // Skips a page without a job of this source, unless the pages before it still need a last one.
+        if is_begun || is_news || !page.is_empty() {
             self.reply.more(body).await?;
         }
         Ok(())
     }
 
-    /// Asks the writer for the present state of these jobs and of the drains. Sends all pages of attempts but the last
-    /// one, which the function returns with the drains.
-    async fn ask(&mut self, jobs: Vec<JobId>) -> Result<(Vec<EdgeAttempt>, Drains), End> {
+    /// Asks the writer for the present state of these jobs and of the drains. Sends all pages of attempts but those of
+    /// the last [`PAGE`] jobs, which the function returns with the drains. The last value: `true` if it has sent a
+    /// page.
+    async fn ask(&mut self, jobs: Vec<JobId>) -> Result<(Vec<EdgeAttempt>, Drains, bool), End> {
         let mut parts: Vec<Vec<JobId>> = jobs.chunks(PAGE).map(<[JobId]>::to_vec).collect();
         let last = parts.pop().unwrap_or_default();
+        let mut is_begun = false;
         for part in parts {
             for page in pages(self.of(part).await?) {
                 self.reply.more(json!({ "attempts": page, "current": false })).await?;
+                is_begun = true;
             }
         }
         // The writer handles both requests in this order, and mostly in one batch.
         let (attempts, drains) = tokio::join!(biased; self.of(last), self.drains(None, self.drains));
-        Ok((attempts?, drains?))
+        Ok((attempts?, drains?, is_begun))
     }
 
     async fn of(&self, jobs: Vec<JobId>) -> Result<Vec<EdgeAttempt>, Refusal> {
@@ -238,7 +242,7 @@ impl Feed<'_> {
         self.api.ask(self.uid, Request::Attempts(of)).await.map(attempts_in)
     }
 
-    /// Returns the page of drains after the host `after`. The page is empty if the list still has the number `known`.
+    /// Returns the page of drains after the host `after`. The page is empty if the list still has the revision `known`.
     async fn drains(&self, after: Option<HostName>, known: Option<u64>) -> Result<Drains, Refusal> {
         self.api.ask(self.uid, Request::Drains { targets: None, after, known }).await.and_then(drains_in)
     }

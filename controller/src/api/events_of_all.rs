@@ -71,7 +71,9 @@ async fn send(
         }
         tokio::select! {
             changed = logged.changed() => if changed.is_err() {
-                return Ok(Err(Refusal::Unavailable("the controller is ending".to_owned())));
+                return Ok(Err(Refusal::Unavailable(
+                    "the controller is stopping; ask again when it runs again".to_owned(),
+                )));
             },
             () = reply.closed() => return Err(Gone),
         }
@@ -105,8 +107,8 @@ async fn read<T: Send + 'static>(
 }
 
 fn lost() -> Refusal {
-    let text = "the store has no event at this position: it was restored from an older copy, and later events are \
-                lost; without `after`, all events of the store follow";
+    let text = "the store has no event at this position: the store was restored from an older copy, and later events \
+                are lost. Without `after`, all events of the store follow";
     Refusal::Conflict(text.to_owned())
 }
 

@@ -44,7 +44,7 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     }
 }
 
-/// Returns the host after which the machine's next page begins; `None`: there is none.
+/// Returns the host after which the machine's next page begins; `None`: no page follows.
 fn next(answer: &Reply) -> Option<HostName> {
     match answer {
         Reply::Drains { next, .. } | Reply::Nodes { next, .. } => next.clone(),
@@ -58,8 +58,8 @@ fn go_on(request: &mut Request, next: Option<HostName>) {
     }
 }
 
-/// Returns the rows with their hosts in the order of people, for a text of few brackets. The machine leaves this to the
-/// callers' threads.
+/// Returns the rows, each with its hosts in natural order (n2 before n10), which makes the shortest text. The caller's
+/// thread does this instead of the machine.
 pub(super) fn drains(mut drains: Vec<DrainView>) -> Vec<DrainView> {
     drains.iter_mut().for_each(|row| row.hosts = HostList::sorted(row.hosts.iter()));
     drains
@@ -74,11 +74,12 @@ enum Row {
 
 /// The pages of a reply of the machine.
 struct Pages {
-    /// The reply without its rows, for the first page and for each later one.
+    /// The first page of the reply without its rows; `None`: this page was returned.
     first: Option<Value>,
+    /// Each later page without its rows.
     later: Value,
     rows: VecDeque<Row>,
-    /// `false` for the reply to a request of the method that lists nothing.
+    /// `false` for a reply that has no list, such as that of a `Recover` that takes the cluster over.
     is_list: bool,
 }
 

@@ -13,21 +13,22 @@ use super::request::Wrong;
 pub(crate) struct MaxHosts(pub(crate) usize);
 
 impl MaxHosts {
-    /// Checks the hosts that these texts name together. A malformed text counts as no host: its parser refuses it.
+    /// Checks the total number of hosts that these texts name. A malformed text counts as no host: its parser refuses
+    /// it.
     pub(super) fn check<'a>(self, lists: impl IntoIterator<Item = &'a str>) -> Result<(), Refusal> {
-        let counts = lists.into_iter().map(|text| (text, HostList::count(text).unwrap_or(0)));
-        let (first, count) = counts.fold(("", 0_u64), |(first, sum), (text, count)| {
-            (if first.is_empty() { text } else { first }, sum.saturating_add(count))
-        });
+        let mut lists = lists.into_iter().peekable();
+        let first: String = lists.peek().into_iter().flat_map(|text| text.chars()).take(64).collect();
+        let counts = lists.map(|text| HostList::count(text).unwrap_or(0));
+        let (parts, count) = counts.fold((0, 0_u64), |(parts, sum), count| (parts + 1, sum.saturating_add(count)));
         if count <= self.0 as u64 {
             return Ok(());
         }
-        let first: String = first.chars().take(64).collect();
+        let what = if parts == 1 { first } else { format!("the list that begins with {first}") };
         let most = self.0;
-        Err(invalid(format_args!("{first} has {count} hosts, and the limit is {most} (max-hosts in controller.toml)")))
+        Err(invalid(format_args!("{what} has {count} hosts, and the limit is {most} (max-hosts in controller.toml)")))
     }
 
-    /// Checks targets, unless they are ranks.
+    /// Checks the number of hosts in targets; targets that are ranks always pass.
     pub(super) fn check_targets(self, targets: Option<&str>) -> Result<(), Refusal> {
         self.check(targets.filter(|text| !Targets::are_ranks(text)))
     }
@@ -41,7 +42,8 @@ impl MaxHosts {
     }
 }
 
-/// The parameters that name hosts, whatever the method is.
+/// The parameters in which a call may have a list of hosts; a method has some of them or none. `Sync` checks the lists
+/// of its attempts itself.
 #[derive(Deserialize)]
 struct Lists {
     nodes: Option<String>,

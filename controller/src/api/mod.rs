@@ -57,7 +57,8 @@ enum Kind {
     /// A method that an edge needs: for its jobs, their actions, and the drains that it carries out. Root, members of
     /// `[api] group` and edges may call it.
     Edge,
-    /// A call that changes something, or that shows output of root's scripts.
+    /// Any other method, for example one that changes something or shows output of root's scripts. Root and members of
+    /// `[api] group` may call it.
     Change,
 }
 

@@ -42,7 +42,8 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
         }
         tokio::select! {
             changed = grew.changed() => if changed.is_err() {
-                return refuse(reply, &Refusal::Unavailable("the controller is ending".to_owned())).await;
+                let text = "the controller is stopping; ask again when it runs again";
+                return refuse(reply, &Refusal::Unavailable(text.to_owned())).await;
             },
             () = reply.closed() => return Err(Gone),
         }

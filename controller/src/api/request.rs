@@ -1,5 +1,5 @@
-//! Reads a call as a request to the machine: counts the hosts in its lists, before a list is expanded; parses it;
-//! checks that the agents' frames have room for what it says.
+//! Reads a call as a request to the machine: counts the hosts in the call's lists before it expands a list, parses the
+//! call, and checks that the Start messages of the request will fit into the agents' frames.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ pub(super) async fn parse<T: DeserializeOwned>(call: Call) -> Result<Option<(T, 
 }
 
 /// Returns the call's request, its sender and the sink for replies. Replies with an error and returns `None` if the
-/// call is no request.
+/// call is no valid request.
 pub(super) async fn read(call: Call, most: MaxHosts) -> Result<Option<(Request, PeerCred, ReplySink)>, Gone> {
     let read = if is_large(&call.method) {
         // A thread of its own: other calls need not wait. It ends without a result only if it panics.

@@ -1,5 +1,6 @@
 //! Reads the parameters of `Sync`: a page of an edge's list of its attempts. An attempt that has too many hosts must
-//! not keep the others out of the list, so each attempt is read by itself, and the reply lists such a one as refused.
+//! not keep the others out of the list, so each attempt is read by itself, and the reply lists an attempt with too many
+//! hosts as refused.
 
 use perilog_core::controller::io::{Listed, ListedDrain, Refusal, Request, Source, SyncPage, Unfit};
 use perilog_core::{Attempt, JobId};

@@ -203,6 +203,63 @@ async fn a_verdict_comes_with_the_drain_that_it_made() {
     assert_eq!(reported["drains"][0]["hosts"], "n0");
 }
 
+/// Regression test: of a change of many jobs only some of which are the follower's, the follower got a page that was
+/// not the last one, and waited for the last one. The test plays the writer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_many_jobs_ends_with_a_last_page() {
+    use crate::daemon::{Changes, Entry};
+    use crate::store::{Durable, Store};
+    use perilog_core::JobId;
+    use perilog_core::controller::io::Reply;
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("controller.db");
+    Store::open(&path).unwrap().commit(&[]).unwrap();
+    let (inlet, mut entries) = Inlet::new();
+    let socket = dir.path().join("socket");
+    tokio::spawn(serve(perilog_host::varlink::bind(&socket, 0o600, None).unwrap(), api(inlet, &path)));
+    let reading = tokio::task::spawn_blocking(move || {
+        let mut client = perilog_host::varlink::Client::connect(&socket).unwrap();
+        client.set_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        let follow = json!({"source": {"name": "flux", "instance": "i"}, "follow": true});
+        let replies = client.call_more("io.perilog.Controller.Attempts", follow).unwrap();
+        let mut replies = replies.map(Result::unwrap).skip_while(|reply| reply["attempts"] == json!([]));
+        [replies.next().unwrap(), replies.next().unwrap()]
+    });
+    let Some(Entry::FollowAll { mut feed, ready }) = entries.recv().await else { panic!("no follower") };
+    ready.send(()).unwrap();
+    let attempt = json!({"job": "f000", "attempt": "0", "ranks": "0", "hosts": "n0", "open": true, "hold": "0",
+        "released": "", "complete": false, "abandoned": false, "actions": [], "milestones": []});
+    let mut is_changed = false;
+    let writer = async {
+        while let Some(Entry::Request { request, answer, .. }) = entries.recv().await {
+            let reply = match request {
+                Request::Attempts(of) => {
+                    let is_first = of.jobs.is_some_and(|jobs| jobs.iter().any(|job| job.as_str() == "f000"));
+                    let attempts = is_first.then(|| serde_json::from_value(attempt.clone()).unwrap());
+                    Reply::Attempts(attempts.into_iter().collect())
+                }
+                Request::Drains { .. } => {
+                    if !is_changed {
+                        let jobs = (0..=200).map(|n| JobId::new(&format!("f{n:03}")).unwrap()).collect();
+                        assert!(feed.put(&Changes { jobs, ..Changes::default() }, |_, _| None));
+                        is_changed = true;
+                    }
+                    Reply::Drains { drains: Vec::new(), next: None, revision: 0 }
+                }
+                other => panic!("{other:?}"),
+            };
+            drop(answer.send(Ok(reply)));
+        }
+    };
+    let [page, last] = tokio::select! {
+        replies = reading => replies.unwrap(),
+        () = writer => panic!("the API has ended"),
+    };
+    assert_eq!((&page["attempts"][0]["job"], &page["current"]), (&json!("f000"), &json!(false)));
+    assert_eq!((&last["attempts"], &last["current"]), (&json!([]), &json!(true)));
+}
+
 /// A follower gets each event once, whether the commit comes just before or just after its registration, and also after
 /// the writer has disconnected it. The test plays the writer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,6 @@
 //! The methods `Jobs`, `Timeline`, `Stats` and `Skew`: the newest actions of all jobs, durations of one job's scripts,
-//! sums of durations over a time, and scripts that differ between nodes. A blocking thread reads the store, without the
-//! writer.
+//! sums of durations over a period, and scripts that differ between nodes. A blocking thread reads the store, without
+//! the writer.
 
 use perilog_core::controller::io::Refusal;
 use perilog_core::controller::view::PAGE_BYTES;
@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use super::{Api, refuse, request, to_json};
 use crate::store::{Newest, Page, Place, Since, StepReader, StoreError, Which};
 
-/// Maximum number of tasks in one reply, which has at most 64 KiB, and of actions in all replies to a call.
+/// Maximum number of tasks in one reply to `Timeline`, and of actions in all replies to one call of `Jobs`. A reply has
+/// at most 64 KiB, too.
 const PAGE: usize = 1_000;
 /// Default of the parameter `since`: the last 24 hours.
 const SINCE: Span = Span::from_millis(24 * 3600 * 1000);

@@ -36,7 +36,7 @@ pub fn warnings(config: &Config) -> Vec<String> {
              scripts"
         )),
         Some(_) if config.api.read == Read::Group => warnings.push(
-            "metrics.page: every user of this host reads the page, also those whom api.read = \"group\" keeps out"
+            "metrics.page: every user of this host can read the page, also those whom api.read = \"group\" refuses"
                 .to_owned(),
         ),
         _ => {}
@@ -50,7 +50,9 @@ pub fn warnings(config: &Config) -> Vec<String> {
     }
     if config.edge.drains && config.drain.command.is_some() {
         warnings.push(
-            "edge.drains: drain.command drains too; the first of the two that is done confirms the drain".to_owned(),
+            "edge.drains and drain.command are both set: the edge and the program both drain each host, and the first \
+             that succeeds confirms the drain"
+                .to_owned(),
         );
     }
     if let Some(Err(error)) = config.api.group.as_deref().map(accounts::group_id) {

@@ -60,7 +60,8 @@ impl Failover {
     }
 
     /// Returns the name of the controller's certificate by which nodes dial: the first one, or with several hosts the
-    /// first that is the name of none of them. A node that dialled one host would lose the controller at a move.
+    /// first that is the name of none of them. `None`: there is no such name. A node that dialled one host would lose
+    /// the controller at a move.
     pub(crate) fn dialled<'n>(&self, names: &'n [String]) -> Option<&'n str> {
         let is_host = |name: &str| self.hosts.as_ref().is_some_and(|hosts| hosts.list().listed(name).is_some());
         if perilog_core::defect!(FirstHostDialled) {
@@ -85,7 +86,8 @@ impl Failover {
     /// path is a link. A controller that began with an empty directory would know no job.
     ///
     /// # Errors
-    /// [`FailoverError`]: the file system is not mounted here, it has no store, or a part that moves is elsewhere.
+    /// [`FailoverError`]: the file system is not mounted here, it has no store, a part that moves is elsewhere, or the
+    /// mount or the store cannot be examined.
     pub fn check(&self, store: &Path, authority: Option<&Path>) -> Result<(), FailoverError> {
         let Some(mount) = self.mount_of(store) else { return Ok(()) };
         if perilog_core::defect!(MountUnchecked) {

@@ -172,7 +172,7 @@ impl Enroll {
     /// because every authority has one from the start. Without the list, the controller would accept revoked hosts.
     ///
     /// # Errors
-    /// The controller cannot inspect the authority's directory.
+    /// [`TlsError::Read`]: the authority's certificate cannot be examined.
     pub fn clients(&self) -> Result<Option<Clients>, TlsError> {
         let ca = self.directory.join(CA_CERT);
         match ca.metadata() {
@@ -267,8 +267,8 @@ pub struct Action {
     /// Limit of the action's tasks, for requests that name no limit; `None`: only the limit that each node has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Limit>,
-    /// When the action gives its finished ranks back. `0`: each rank as soon as it has finished. Another finite
-    /// duration: in batches, the first after this time. `None` or infinity: all ranks together.
+    /// When the action releases its finished ranks. `0`: each rank as soon as it has finished. Another finite duration:
+    /// in batches, the first after this time. `None` or infinity: all ranks together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release: Option<Span>,
     /// Longest time between two batches of ranks. Each batch waits twice as long as the batch before, up to this time.

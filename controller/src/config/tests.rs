@@ -78,7 +78,7 @@ fn what_is_wrong_is_pointed_at() {
         ),
         ("cluster = 'a'\nlisten = '5115'", "controller.toml:2:10: listen: "),
         ("cluster = 'a'\nstore = 'c.db'", "controller.toml:2:9: store: expected an absolute path"),
-        ("cluster = 'a'\nstart-grace = 'infinity'", "controller.toml:2:15: start-grace: expected a duration that ends"),
+        ("cluster = 'a'\nstart-grace = 'infinity'", "controller.toml:2:15: start-grace: expected a finite duration"),
         ("cluster = 'a'\nretention = '5x'", "controller.toml:2:13: retention: malformed duration"),
         ("cluster = 'a'\nstart_grace = '5s'", "did you mean `start-grace`?"),
         ("cluster = 'a'\n[action.Prolog]\ntimeout = '1s'", "malformed action name"),

@@ -25,7 +25,7 @@ impl TryFrom<Span> for Limit {
 
     fn try_from(span: Span) -> Result<Self, Self::Error> {
         match span.as_millis() {
-            None => Err("expected a duration that ends"),
+            None => Err("expected a finite duration"),
             Some(0) => Err("expected a duration above zero"),
             Some(millis) => Ok(Self(millis)),
         }
@@ -94,7 +94,7 @@ impl TryFrom<HostList> for Hosts {
 }
 
 /// Returns `true` if a resolver may read the name as an address, as with `10.0.0.3`, `167772163` and `0xa000003`. Such
-/// a name does not tell which host has the address.
+/// a name does not show which host has the address.
 fn is_number(host: &str) -> bool {
     let last = host.trim_end_matches('.').rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
     last.starts_with("0x") || last.bytes().all(|byte| byte.is_ascii_digit())

@@ -34,7 +34,8 @@ pub(crate) struct Delivery {
     /// Queues to the API calls that read the nodes' answers to a question. Key: the number of the question.
     questions: HashMap<u64, PartQueue>,
     followers: HashMap<JobId, Vec<EventQueue>>,
-    /// Queues to the edges that follow all jobs: each tells its edge which jobs have changed, and whether drains have.
+    /// Queues to the edges that follow all jobs: each names the jobs that have changed to its edge, and shows whether
+    /// drains have.
     feeds: Vec<Feed>,
     /// Number of queues in `followers`, counted at the last sweep, plus the number added since. Disconnected followers
     /// count until the next sweep.

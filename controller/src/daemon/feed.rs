@@ -69,7 +69,7 @@ struct Shared {
 /// A follower that waits for the next change.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
-    /// Number of the list of drains that the edge has; `None`: it has none.
+    /// Revision of the list of drains that the edge has; `None`: it has none.
     drains: Option<u64>,
 }
 
@@ -103,8 +103,8 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 
 impl Feed {
     /// Adds changes, and hands over their state if the follower waits. `replies_of`: returns the replies to an edge
-    /// that has the list of drains of this number; `None`: a job is in the store alone. Returns `false` if the follower
-    /// is gone, or has fallen too far behind.
+    /// that has the list of drains of this revision; `None`: a job is not in memory, only in the store. Returns `false`
+    /// if the follower is gone, or has fallen too far behind.
     pub(crate) fn put(
         &mut self,
         news: &Changes,
@@ -160,7 +160,7 @@ fn shows_nothing(replies: &Replies, waiting: Waiting) -> bool {
 
 impl Followed {
     /// Waits for the next change, and returns the changes since the last call. `None`: the writer dropped the feed.
-    /// `drains`: the number of the list of drains that the edge has, if any.
+    /// `drains`: the revision of the list of drains that the edge has, if any.
     pub(crate) async fn next(&mut self, drains: Option<u64>) -> Option<Changes> {
         loop {
             if let Some(changes) = self.take(drains) {

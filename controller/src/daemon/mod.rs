@@ -59,7 +59,7 @@ pub async fn run(file: &Path, config: Config) -> Result<(), Fault> {
     let remarks = remark.subscribe();
     let mut reload = Reload::new(file, config, inlet.clone(), certificates, hooks, remark);
     notify::ready(&status.borrow_and_update().clone());
-    let notice_id = tokio::spawn(show_status(status.clone(), remarks));
+    let status_task = tokio::spawn(show_status(status.clone(), remarks));
     loop {
         tokio::select! {
             ended = &mut writer => return Err(start::ended(ended).err().unwrap_or(Fault::WriterEnded)),
@@ -70,7 +70,7 @@ pub async fn run(file: &Path, config: Config) -> Result<(), Fault> {
             }
         }
     }
-    notice_id.abort();
+    status_task.abort();
     notify::stopping("ending");
     tracing::info!("stopping on request: the controller commits what it has begun, then closes its sessions");
     listeners.close();

@@ -32,8 +32,8 @@ pub(crate) enum End {
     Overflow,
 }
 
-/// A frame in a queue. Boxed: a queue has the memory of its first 32 items from its begin, ten thousand times, and few
-/// frames wait at a time.
+/// A frame in a queue. Boxed, because tokio allocates room for 32 items with each queue: ten thousand queues with few
+/// frames each would waste memory.
 pub(crate) type Frame = Box<Bytes>;
 
 /// The writer's half of the queue of frames to a session's peer; it can also end the session.

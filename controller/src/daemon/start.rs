@@ -63,7 +63,7 @@ pub enum Fault {
     Metrics { address: SocketAddr, source: io::Error },
     #[error("cannot start the {name}'s thread: {source}")]
     Thread { name: &'static str, source: io::Error },
-    #[error("the writer ended unasked")]
+    #[error("the thread that writes the store ended unexpectedly; the lines before may have the reason")]
     WriterEnded,
 }
 

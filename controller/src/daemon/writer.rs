@@ -124,7 +124,7 @@ impl<S: Durable> Writer<S> {
                 break;
             }
         }
-        self.delivery.end_all("the controller is ending");
+        self.delivery.end_all("the controller is stopping");
         Ok(())
     }
 
@@ -185,8 +185,8 @@ impl<S: Durable> Writer<S> {
             Ok(()) => Ok(true),
             Err(StoreError::Full) => {
                 tracing::error!(
-                    "a batch could not be committed, because the disk is full: the controller starts again from its \
-                     store"
+                    "the store's disk is full: the controller dropped the last requests, and loads its store again. \
+                     Make room on the disk"
                 );
                 self.observer.forget();
                 self.delivery.drop_all(&disk_full());
@@ -269,7 +269,7 @@ impl<S: Durable> Writer<S> {
         }
         let Some(input) = self.step.disk(full) else { return Ok(()) };
         if !full {
-            tracing::info!("the store's disk has room again: the reserve is restored, and prologs begin");
+            tracing::info!("the store's disk has room again, and prologs begin again");
         }
         self.handle(vec![input])
     }
@@ -304,7 +304,8 @@ fn now() -> Now {
 
 fn disk_full() -> Refusal {
     Refusal::Unavailable(
-        "the controller's disk is full: make room on it; until then the nodes keep their results".to_owned(),
+        "the disk of the controller's store is full, and the nodes keep their results. Make room on that disk"
+            .to_owned(),
     )
 }
 

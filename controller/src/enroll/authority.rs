@@ -103,7 +103,8 @@ pub(crate) fn enrols(issuer: &str) -> bool {
 /// Creates an authority in `dir`. The authority's own certificate is written last: if it exists, all other files exist.
 ///
 /// # Errors
-/// The outer error: the key or a certificate could not be made. The inner error: a file could not be written.
+/// The outer error: the key, the certificate or the revocation list could not be made. The inner error: a file could
+/// not be written or synced.
 fn make(dir: &Path, name: &str, now_ms: u64) -> Result<io::Result<()>, Error> {
     let until_ms = now_ms + LASTS_MS;
     // The name is unique among the authorities of the site, because the name distinguishes revocation lists.

@@ -54,7 +54,7 @@ const MOST_AN_HOUR: usize = 10;
 /// The text that a visitor gets whose munge credential is rejected, whatever the reason.
 const NOT_MUNGED: &str = "munge credential rejected, see the controller's log";
 
-/// The port at which `perilog init node` enrols where nothing else is said.
+/// The port at which `perilog init node` enrols, unless its command line names another.
 const PORT: u16 = 5117;
 
 pub(crate) struct Enrolment {
@@ -62,16 +62,17 @@ pub(crate) struct Enrolment {
     authority: Authority,
     munge: Munge,
     pub(crate) tokens: Tokens,
-    /// The command that sets up a node, without the token; `None`: this host's certificate does not say how.
+    /// The command that sets up a node, without the token; `None`: this host's certificate has no name by which nodes
+    /// dial, or its authority is unknown.
     invitation: Mutex<Option<String>>,
     /// Records of issued and revoked certificates. Only the holder of this lock may sign; others wait in order, without
     /// blocking a thread.
     records: Arc<tokio::sync::Mutex<Records>>,
     lasts_ms: AtomicU64,
-    /// Limits the journal lines about refusals that any stranger can cause: those without [`No::weighs`].
+    /// Limits the journal lines about refusals that any stranger can cause: those that are not [`No::is_serious`].
     complaints: Complaints,
-    /// Limits the journal lines about refusals with [`No::weighs`], for each address separately. An administrator must
-    /// see these lines, however many strangers connect.
+    /// Limits the journal lines about refusals that are [`No::is_serious`], for each address separately. An
+    /// administrator must see these lines, however many strangers connect.
     serious: ComplaintsOfEach,
     /// Ends of the certificates of open sessions. A renewed certificate moves the end at once, before the node connects
     /// again.
@@ -154,7 +155,7 @@ impl Enrolment {
         *self.invitation.lock().unwrap_or_else(PoisonError::into_inner) = line;
     }
 
-    /// Returns the command that sets up a node, without the token.
+    /// Returns the command that sets up a node, without the token; `None`: there is none.
     pub(crate) fn invitation(&self) -> Option<String> {
         self.invitation.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -259,7 +260,9 @@ impl Enrolment {
                 "by munge".to_owned()
             }
             (None, None, None) => {
-                return Err(No::both("the request has neither a token nor a certificate of an earlier enrolment"));
+                return Err(No::both(
+                    "the request has no token, no munge credential and no certificate of an earlier enrolment",
+                ));
             }
             (None, None, Some(shown)) if shown.names.contains(host) => {
                 let refused = records.refused(lock, host, Some(&shown.serial)).map_err(No::ours)?;

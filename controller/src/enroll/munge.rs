@@ -90,7 +90,8 @@ impl Munge {
     /// Confirms by a munge credential that root of `host` (canonical) asks for a certificate of `key` (DER).
     ///
     /// # Errors
-    /// A sentence for the log, with the remedy.
+    /// [`Doubt`], for the log: munge is off, the host or its port may not ask, too many checks run, `unmunge` fails or
+    /// refuses, root did not make the credential for this host and key, or an address is not the host's.
     pub(super) async fn confirm(
         &self,
         credential: &str,
@@ -176,7 +177,7 @@ fn is_there(host: &str, peer: IpAddr, origin: Ipv4Addr, addresses: &[IpAddr]) ->
     let shown = || addresses.iter().map(|of| of.to_canonical().to_string()).collect::<Vec<_>>().join(", ");
     if !has(peer) {
         return Err(format!(
-            "{host} has the address {} here, not {peer}: if {peer} is its address, add it to /etc/hosts or DNS; if \
+            "{host} has the address {} here, not {peer}: if {peer} belongs to {host}, add it to /etc/hosts or DNS; if \
              not, find out who asks",
             shown()
         ));

@@ -23,7 +23,7 @@ const SMALL: u64 = 1024 * 1024;
 /// ([`authority::forget`]). Returns the number of removed lines.
 ///
 /// # Errors
-/// A sentence for the log; the list is unchanged then.
+/// A sentence for the log. The list is unchanged then, or it was pruned and only its name is not synced.
 pub(super) fn forget(dir: &Path, now_ms: u64) -> Result<usize, String> {
     let path = dir.join(ISSUED);
     if !path.metadata().is_ok_and(|list| list.len() >= SMALL) {
@@ -111,8 +111,8 @@ impl Records {
         }
         let path = lock.dir().join(ISSUED);
         Err(format!(
-            "{}: the list is missing, so the revoked hosts are unknown: restore it. If there is no copy, start a new \
-             list (remove {}, restart the controller; nodes need new tokens)",
+            "{}: the list is missing, so the revoked hosts are unknown: restore it. If there is no copy, make a new \
+             authority (remove {}, restart the controller; nodes need new tokens)",
             path.display(),
             lock.dir().display()
         ))
@@ -121,7 +121,7 @@ impl Records {
     /// Returns the number of certificates that this host (canonical) got within the last hour.
     ///
     /// # Errors
-    /// The errors of [`Self::refused`].
+    /// A sentence for the log: the list of issued certificates cannot be read.
     pub(super) fn lately(&mut self, lock: &Lock, host: &str, now_ms: u64) -> Result<usize, String> {
         self.read_issued(lock.dir()).map_err(|error| failed(lock, ISSUED, &error))?;
         let lately = self.hosts.get(host).map_or(&[][..], |given| &given.lately);

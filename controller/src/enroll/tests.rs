@@ -76,7 +76,14 @@ async fn a_token_or_a_certificate_of_ours_and_nothing_else_gives_one() {
     let used =
         "the token was used already; if that was not this node, revoke the host's certificates (perilog ca revoke)";
     for (shown, host, token, key, reported) in [
-        (&[][..], "n0", None, &key, "the request has neither a token nor a certificate of an earlier enrolment"),
+        (
+            &[][..],
+            "n0",
+            None,
+            &key,
+            "the request has no token, no munge credential and no certificate of an earlier \
+                                     enrolment",
+        ),
         (&[], "n0", Some("abc"), &key, "the token is unknown, or was revoked"),
         (&[], "n1", Some(token.as_str()), &key, "the token is not for n1"),
         (&[], "n 0", Some(&token), &key, "malformed host name"),

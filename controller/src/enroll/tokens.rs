@@ -73,7 +73,7 @@ pub(crate) enum TokenRefused {
 
 pub(crate) struct Tokens {
     dir: PathBuf,
-    /// Held while a token is redeemed or taken back. The holder releases the lock after each token, because enrolling
+    /// Held while a token is redeemed or revoked. The holder releases the lock after each token, because enrolling
     /// nodes wait for it.
     one: Mutex<()>,
     /// Held from the count of the existing tokens until the new tokens are written, so that two calls cannot exceed
@@ -100,8 +100,9 @@ impl Tokens {
         let there = self.swept(now_ms)?;
         if there.len() + hosts.len() > MOST {
             let text = format!(
-                "there are {} tokens, and the limit is {MOST}: revoke some (perilog token revoke)",
-                there.len()
+                "{} tokens exist, and {} more would pass the limit of {MOST}. Revoke some first (perilog token revoke)",
+                there.len(),
+                hosts.len()
             );
             return Err(io::Error::other(text));
         }

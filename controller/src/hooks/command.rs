@@ -38,8 +38,8 @@ impl Command {
     /// Runs the hook's command with `body` (JSON) on its standard input.
     ///
     /// # Errors
-    /// [`NotifyError`]: the command did not start, did not read the notice, ended with a status above 0 or by a signal,
-    /// or passed its limit.
+    /// [`NotifyError`]: there is no command, the notice cannot be written to memory, the command cannot be started or
+    /// waited for, ended with a status above 0 or by a signal, or passed its limit.
     pub(crate) async fn notify(&self, body: &Value) -> Result<(), NotifyError> {
         let [program, arguments @ ..] = self.argv.as_slice() else {
             return Err(NotifyError::new("no command".to_owned(), &[]));
@@ -87,7 +87,7 @@ impl Command {
             None => {
                 group.end(&mut child, program).await;
                 let limit = Span::from_millis(u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX));
-                format!("{program}: no end within {limit}")
+                format!("{program}: killed, because it did not end within {limit}")
             }
         };
         Err(NotifyError::new(how, &printed))
@@ -253,7 +253,7 @@ mod tests {
         tokio::time::pause();
         let ended = run.await.unwrap().map_err(|error| error.why);
         assert!(!is_alive(&pid), "the child of the hook lives when its run is over");
-        assert_eq!(ended, Err("sh: no end within 1h".to_owned()));
+        assert_eq!(ended, Err("sh: killed, because it did not end within 1h".to_owned()));
     }
 
     #[tokio::test]

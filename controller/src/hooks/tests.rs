@@ -323,7 +323,7 @@ async fn a_commands_output_is_bounded_and_its_last_line_is_why() {
     assert!(flood.why.ends_with(": 100000") && flood.printed.is_some_and(|printed| printed.len() <= 4096));
     // A command that is killed at its limit, or outlived by a child with the pipe, keeps its output.
     let late = notify("echo stuck >&2; sleep 1000", Duration::from_secs(5)).await;
-    assert_eq!(late, error("/bin/sh: no end within 5s: stuck", None));
+    assert_eq!(late, error("/bin/sh: killed, because it did not end within 5s: stuck", None));
     let held = notify("echo held >&2; sleep 5 & exit 3", long).await;
     assert_eq!(held, error("/bin/sh: exit status: 3: held", None));
 }

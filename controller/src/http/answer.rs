@@ -79,7 +79,7 @@ impl Site {
         }
     }
 
-    /// Answers whether the controller is healthy: the writer answers, and the store has room.
+    /// Answers whether the controller is healthy, that is, the writer answers and the store has room.
     async fn health(&self) -> Answer {
         let full = self.figures.metrics.is_store_full();
         match self.health.see(Question::Health).await {
@@ -138,7 +138,7 @@ fn text(error: impl ToString) -> String {
 /// A sentence for the visitor: the query has no such parameter.
 fn named<'a>(query: Option<&'a str>, key: &str) -> Result<&'a str, String> {
     let value = query.and_then(|query| query.strip_prefix(key)?.strip_prefix('='));
-    value.ok_or_else(|| format!("it takes ?{key}=NAME"))
+    value.ok_or_else(|| format!("the request needs the parameter ?{key}=NAME, and no other"))
 }
 
 fn failed(status: StatusCode, why: &[u8]) -> Answer {
@@ -151,7 +151,8 @@ fn file(path: &str) -> Answer {
         None => answer(
             StatusCode::NOT_FOUND,
             PLAIN,
-            "there are /, /status.json, /job.json?job=ID, /node.json?node=NAME, /metrics and /healthz\n",
+            "no such path. The paths are /, /status.json, /job.json?job=ID, /node.json?node=NAME, /metrics and \
+             /healthz\n",
         ),
     }
 }

@@ -80,7 +80,8 @@ impl PageCache {
         let page_cache = self.clone();
         // The question goes on after its visitor has disconnected, so that the pause after it is kept.
         let asked = tokio::spawn(async move { page_cache.ask_in_turn(&mut kept, question).await });
-        asked.await.unwrap_or_else(|_| unanswered(StatusCode::INTERNAL_SERVER_ERROR, "no answer was made"))
+        let failed = "the controller failed to answer: see its log";
+        asked.await.unwrap_or_else(|_| unanswered(StatusCode::INTERNAL_SERVER_ERROR, failed))
     }
 
     async fn ask_in_turn(&self, kept: &mut Kept, question: Question) -> Seen {
@@ -118,7 +119,10 @@ impl PageCache {
                 let answer = serde_json::to_vec(&Answer { cluster: &self.cluster, overview: &overview });
                 Seen { status: StatusCode::OK, body: answer.expect("views have text keys and finite numbers").into() }
             }
-            Ok(_) => unanswered(StatusCode::INTERNAL_SERVER_ERROR, "this answers another question"),
+            Ok(_) => {
+                let text = "the controller's answer was to another question: report this bug";
+                unanswered(StatusCode::INTERNAL_SERVER_ERROR, text)
+            }
             Err(refusal) => refused(refusal),
         }
     }

@@ -85,7 +85,7 @@ pub(super) async fn serve_within(
 }
 
 async fn one(bounds: Bounds, stream: TcpStream, site: Site) -> hyper::Result<()> {
-    // A kernel that refuses leaves the longest time.
+    // If the kernel refuses, only the connection's maximum life bounds a stalled answer.
     let _ = sockopt::set_tcp_user_timeout(&stream, bounds.stalled_ms);
     let answer = service_fn(move |request| {
         let site = site.clone();

@@ -28,7 +28,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Creates as many places as this process may have descriptors for.
+    /// Creates the places: as many as this process may have descriptors, less [`OTHERS`], and at most [`MAX_SESSIONS`].
     pub(super) fn new() -> Self {
         Self::within(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
     }
@@ -40,7 +40,8 @@ impl Places {
         Self { free, all, descriptors, lines: Mutex::default() }
     }
 
-    /// Takes a place, once one is free. Logs that none is, at most once a minute. `None`: never.
+    /// Waits until a place is free, and takes it. Logs that it has to wait, at most once a minute. Never returns
+    /// `None`: no code closes the semaphore.
     pub(super) async fn take(&self) -> Option<OwnedSemaphorePermit> {
         if let Ok(place) = self.free.clone().try_acquire_owned() {
             return Some(place);

@@ -1,9 +1,9 @@
-//! Number of agents that this controller can welcome in a second, measured while many of them come: the processor time
-//! of the whole process that each of them took, against what the processors have. The machine makes the redial window
-//! of it.
+//! Number of agents that this controller can welcome in a second. The listener measures it while many agents connect:
+//! it divides the processor time that the host offers them by the time that the process takes for each. The machine
+//! derives the redial window from the number.
 //!
-//! The number is of this machine and of this load. A session costs more while tasks end at the same time, and the
-//! window is then longer.
+//! The number is true for this host and the present load only. A session costs more while tasks end at the same time,
+//! and the window is then longer.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -15,8 +15,8 @@ const SESSIONS: u64 = 256;
 /// Longest time of a measurement in milliseconds. When sessions come more slowly, other work may have taken most of the
 /// processor time, and the measurement does not count.
 const LONGEST_MS: u64 = 1_000;
-/// Percentage of the processors that agents who come back may take. The rest is for running jobs, and for what else the
-/// host does.
+/// Percentage of the host's processor time that connecting agents may take. The rest is for running jobs, and for other
+/// programs.
 const SHARE_PERCENT: u64 = 75;
 
 #[derive(Debug)]
@@ -41,7 +41,8 @@ impl Rate {
         Self { processors, since: Mutex::new(Mark::new()) }
     }
 
-    /// Counts a session. Returns the measured number of agents in a second, if this session ends a measurement.
+    /// Counts a session. Returns the measured number of agents in a second if this session ends a measurement that
+    /// counts; otherwise `None`.
     pub(super) fn count(&self) -> Option<u64> {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         since.sessions += 1;

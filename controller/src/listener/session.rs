@@ -97,7 +97,7 @@ async fn talk(mut link: Box<Link>, plain: bool, tls: watch::Receiver<Option<Serv
         over = lost(&mut place) => return over,
     };
     match greeted {
-        Err(_) => return refused("nothing was said"),
+        Err(_) => return refused(format_args!("it did not send its version within {HELLO_LIMIT:?}")),
         Ok(Err(over)) => return over,
         Ok(Ok(())) => {}
     }
@@ -108,7 +108,7 @@ async fn talk(mut link: Box<Link>, plain: bool, tls: watch::Receiver<Option<Serv
         let _ = Box::pin(sessions.inlet.put(Entry::Redials { per_second })).await;
     }
     if Box::pin(sessions.inlet.put(Entry::Opened { session: id, outlet })).await.is_err() {
-        return Over::Ended("the controller is ending".to_owned());
+        return Over::Ended("the controller is stopping".to_owned());
     }
     let Outbound { frames, end, own } = outbound;
     let names = (!plain).then_some(names);
@@ -128,8 +128,10 @@ async fn talk(mut link: Box<Link>, plain: bool, tls: watch::Receiver<Option<Serv
                 let _ = Box::pin(tokio::time::timeout(FLUSH_LIMIT, writing)).await;
                 Over::Ended(why)
             }
-            Ok(End::Overflow) => refused("it does not read its messages; it can connect again"),
-            Err(_) => Over::Ended("the controller is ending".to_owned()),
+            Ok(End::Overflow) => refused(
+                "it reads its messages too slowly, so the controller ended the session; it can connect again",
+            ),
+            Err(_) => Over::Ended("the controller is stopping".to_owned()),
         }
     };
     let (Over::Ended(why) | Over::Refused(why)) = &over;
@@ -173,7 +175,7 @@ async fn write(writer: &mut FrameWriter, mut frames: Drain<Frame>, welcomed: imp
         }
     }
     match writer.close().await {
-        Ok(()) => Over::Ended("ended by the controller".to_owned()),
+        Ok(()) => Over::Ended("the controller closed the connection".to_owned()),
         Err(error) => error.into(),
     }
 }
@@ -196,7 +198,7 @@ impl SessionReader<'_> {
         };
         drop(place);
         match greeted {
-            Err(_) => return refused("it did not send its whole Hello within the limit"),
+            Err(_) => return refused(format_args!("it did not send its whole Hello within {HELLO_LIMIT:?}")),
             Ok(Err(over)) => return over,
             Ok(Ok(())) => {}
         }
@@ -221,9 +223,11 @@ impl SessionReader<'_> {
                 return Err(refused(format_args!("its Hello is larger than {HELLO_BYTES} bytes")));
             }
             let Some((message, room)) = self.read_frame(&frame).await? else {
-                return Err(refused("an unknown message before Hello"));
+                return Err(refused("it sent an unknown message before its Hello"));
             };
-            let FromAgent::Hello(page) = &message else { return Err(refused("another message before Hello")) };
+            let FromAgent::Hello(page) = &message else {
+                return Err(refused("it sent another message before its Hello"));
+            };
             let more = page.more;
             self.put(message, room).await?;
             if !more {
@@ -250,7 +254,7 @@ impl SessionReader<'_> {
             Ok(Decoded::Known(message)) => Ok(Some((message, room))),
             Ok(Decoded::Unknown(message)) => {
                 let unsupported = encode_to_agent(&ToAgent::Unsupported { message });
-                self.own.put(Frame::new(unsupported)).map_err(|_| refused("it does not read its messages"))?;
+                self.own.put(Frame::new(unsupported)).map_err(|_| refused("it reads its messages too slowly"))?;
                 Ok(None)
             }
             Err(error) => Err(refused(error)),
@@ -269,11 +273,11 @@ impl SessionReader<'_> {
 }
 
 async fn frame(reader: &mut FrameReader) -> Result<bytes::Bytes, Over> {
-    reader.next().await?.ok_or_else(|| Over::Ended("the agent ended it".to_owned()))
+    reader.next().await?.ok_or_else(|| Over::Ended("the agent closed the connection".to_owned()))
 }
 
 fn crowded() -> Over {
-    refused("other peers connect with its certificate, and it has not sent its Hello")
+    refused("another peer with the same certificate took its place, before it had sent its Hello")
 }
 
 /// Waits until another peer with the same certificate takes this peer's place, and returns that as the reason of the
@@ -287,7 +291,7 @@ async fn lost(place: &mut Option<Place<'_>>) -> Over {
 }
 
 fn ending(_: crate::daemon::Ended) -> Over {
-    Over::Ended("the controller is ending".to_owned())
+    Over::Ended("the controller is stopping".to_owned())
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ pub(super) fn render(counts: &Counts, status: Option<&StatusView>, pending: Opti
     text.metric(
         "perilog_controller_answers",
         Type::Gauge,
-        "1: the writer of the store answers; 0: it did not answer within 5 s.",
+        "1: the controller answers; 0: it did not answer within 5 s.",
     )
     .sample(&[], status.is_some().into());
     if let Some(status) = status {
@@ -141,7 +141,7 @@ fn now(text: &mut Text, status: &StatusView) {
 fn waiting(text: &mut Text, pending: Pending, now_ms: u64) {
     text.metric("perilog_releases_pending", Type::Gauge, "Releases that the release hook has not carried out.")
         .sample(&[], pending.release_hook);
-    text.metric("perilog_outbox_pending", Type::Gauge, "Entries of the outbox that no program has taken yet.")
+    text.metric("perilog_outbox_pending", Type::Gauge, "Notices to the resource manager that no edge has confirmed.")
         .sample(&[], pending.manager);
     text.metric("perilog_drains_pending", Type::Gauge, "Drains and undrains that the drain hook has not carried out.")
         .sample(&[("what", "drain")], pending.drains)
@@ -186,8 +186,11 @@ fn counted(text: &mut Text, counts: &Counts) {
     for ((action, script), of) in &counts.scripts {
         metric.histogram(&[("action", action), ("script", script)], &of.seconds);
     }
-    let mut metric =
-        text.metric("perilog_script_failures_total", Type::Counter, "Tries of scripts that exited non-zero.");
+    let mut metric = text.metric(
+        "perilog_script_failures_total",
+        Type::Counter,
+        "Tries of scripts that failed: exit status other than 0, killed by a signal, or no known end.",
+    );
     for ((action, script), of) in &counts.scripts {
         metric.sample(&[("action", action), ("script", script)], of.failed);
     }

@@ -36,12 +36,11 @@ impl Anchor {
         }
     }
 
-    /// Returns the commit in the anchor; `None` if the anchor is new or, which is logged, of no use.
+    /// Returns the commit in the anchor. `None`: the anchor is new, or it cannot be used, which the journal then has.
     pub(super) fn read(&self) -> Option<Commit> {
         self.examine().unwrap_or_else(|trouble| {
             tracing::warn!(
-                "{} {trouble}: at this start the controller cannot use it to see whether the store is older than its \
-                 last commit",
+                "{} {trouble}: by this file the controller cannot see at this start whether the store is an older copy",
                 self.path.display()
             );
             None
@@ -68,7 +67,11 @@ impl Anchor {
         match self.file.write_all_at(line(newest).as_bytes(), 0) {
             Ok(()) => self.failed = false,
             Err(error) if !std::mem::replace(&mut self.failed, true) => {
-                tracing::warn!(%error, "{} cannot be written", self.path.display());
+                tracing::warn!(
+                    "{} cannot be written ({error}): by this file the controller may not see at its next start whether \
+                     the store is an older copy",
+                    self.path.display()
+                );
             }
             Err(_) => {}
         }

@@ -19,7 +19,8 @@ use super::{OpenError, StoreError, load, log, place, reserve, schema};
 /// Blocks for as long as the disk needs.
 ///
 /// # Errors
-/// [`StoreError`]: the disk beside the store has no room or fails, or the store is unreadable or damaged.
+/// [`StoreError`]: the disk beside the store has no room or fails, another program locks the store, or the store is
+/// unreadable, damaged or has triggers or views.
 pub fn backup(store: &Path) -> Result<(File, u64), StoreError> {
     let path = place::beside(store, "copying");
     let made = copy_beside(store, &path);
@@ -30,7 +31,7 @@ pub fn backup(store: &Path) -> Result<(File, u64), StoreError> {
 }
 
 fn other(error: &dyn std::fmt::Display) -> StoreError {
-    StoreError::Other(format!("backup: {error}"))
+    StoreError::Other(format!("no copy can be made: {error}"))
 }
 
 /// Copies the store to the file `to` beside it, and replaces a file that a killed controller left there.
@@ -39,8 +40,9 @@ fn copy_beside(store: &Path, to: &Path) -> Result<File, StoreError> {
     let found = statvfs(super::directory(store)).map_err(|error| other(&error))?;
     let free = found.f_bavail.saturating_mul(found.f_frsize);
     // With less free room, the copy would fill the disk and use up the reserve.
-    if free < size.saturating_add(reserve::ROOM) {
-        return Err(other(&format!("the copy needs {size} bytes beside the store, but only {free} are free")));
+    let needed = size.saturating_add(reserve::ROOM);
+    if free < needed {
+        return Err(other(&format!("{needed} bytes must be free beside the store, and only {free} are")));
     }
     let _ = fs::remove_file(to);
     copy(store, to)?;
@@ -52,7 +54,7 @@ fn copy_beside(store: &Path, to: &Path) -> Result<File, StoreError> {
 const STAMPS: &str = "CREATE TABLE IF NOT EXISTS stamp (made_ms INTEGER NOT NULL) STRICT";
 
 fn copy(store: &Path, to: &Path) -> Result<(), StoreError> {
-    place::create_private(to).map_err(|error| StoreError::Other(format!("backup: {error}")))?;
+    place::create_private(to).map_err(|error| StoreError::Other(format!("no copy can be made: {error}")))?;
     let from = open(store, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     from.busy_timeout(std::time::Duration::from_millis(super::BUSY_MS.into()))?;
     let mut to = open(to, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
@@ -61,7 +63,8 @@ fn copy(store: &Path, to: &Path) -> Result<(), StoreError> {
         match backup.step(-1)? {
             StepResult::Done => {}
             step => {
-                return Err(StoreError::Other(format!("backup: the store is locked by another program ({step:?})")));
+                let text = format!("no copy can be made: the store is locked by another program ({step:?})");
+                return Err(StoreError::Other(text));
             }
         }
     }
@@ -150,7 +153,9 @@ fn open(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
 /// Checks that a file is a complete store, of this version or an earlier one, and nothing but tables and indexes.
 ///
 /// # Errors
-/// [`OpenError`] with the problem.
+/// [`OpenError::Place`]: the file cannot be examined. [`OpenError::Foreign`], [`OpenError::Version`]: the file is of
+/// another program or of a later release. [`OpenError::Damaged`]: it is damaged, or has triggers or views.
+/// [`OpenError::Sqlite`]: SQLite cannot read it.
 pub fn check(store: &Path) -> Result<(), OpenError> {
     // Without this check, SQLite would create a journal beside the path, or wait for one.
     fs::metadata(store).map_err(|source| OpenError::Place { path: store.to_owned(), source })?;

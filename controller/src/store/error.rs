@@ -23,8 +23,14 @@ pub enum OpenError {
          wrote it, or a newer one"
     )]
     Version { found: i64, ours: i64 },
-    #[error("the store's file is an SQLite database of another program: it is left alone")]
+    #[error("it is an SQLite database of another program")]
     Foreign,
+    /// [`Self::Foreign`], at the path of `store` in the configuration.
+    #[error(
+        "{} is an SQLite database of another program, so it was not changed. Set `store` to another path",
+        path.display()
+    )]
+    Taken { path: PathBuf },
     #[error("it is damaged: {0}")]
     Damaged(String),
     #[error(
@@ -45,8 +51,12 @@ pub enum OpenError {
         path.display()
     )]
     NotKept { path: PathBuf, why: String },
-    #[error("the store has no write-ahead log (journal_mode={0}): does its file system lack shared memory maps?")]
-    NoLog(String),
+    #[error(
+        "{}: its file system does not support SQLite's write-ahead log (journal_mode={mode}). Set `store` to a path on \
+         a local disk",
+        path.display()
+    )]
+    NoLog { path: PathBuf, mode: String },
     #[error(
         "{}: {source}: the disk does not accept the store's log, and a power cut could lose acknowledged results; \
          check the disk (journalctl -k), then start the controller again",
@@ -80,10 +90,11 @@ impl From<rusqlite::Error> for StoreError {
 }
 
 impl OpenError {
-    /// Names the store's file in an error of SQLite.
+    /// Names the store's file in an error that lacks it.
     pub(super) fn at(self, path: &Path) -> Self {
         match self {
             Self::Sqlite(source) => Self::Store { path: path.to_owned(), source },
+            Self::Foreign => Self::Taken { path: path.to_owned() },
             other => other,
         }
     }
@@ -98,7 +109,7 @@ impl StoreError {
     }
 }
 
-/// Describes an error of SQLite: an I/O error with the call that failed, and damage with the way back.
+/// Describes an error of SQLite: an I/O error with the call that failed, and damage with the remedy.
 fn describe(error: &rusqlite::Error) -> String {
     let code = error.sqlite_error().map(|error| error.extended_code);
     let call = match code {

@@ -26,7 +26,7 @@ impl EventReader {
     /// Opens a read-only connection to the store at `path`.
     ///
     /// # Errors
-    /// [`StoreError`] if the store does not exist.
+    /// [`StoreError`]: the store does not exist or cannot be opened.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(path, flags)?;
@@ -38,7 +38,7 @@ impl EventReader {
     /// exists. Blocks for the time of a query.
     ///
     /// # Errors
-    /// [`StoreError`] if the file cannot be read.
+    /// [`StoreError`]: the file cannot be read, or has a malformed row.
     pub fn events(&self, job: &JobId, after: u64, limit: usize) -> Result<Vec<Numbered>, StoreError> {
         let db = self.lock();
         let mut statement = db.prepare_cached(
@@ -69,7 +69,10 @@ pub(super) fn page(mut rows: Rows<'_>) -> Result<Vec<Stored>, StoreError> {
     let mut bytes = 0;
     while let Some(row) = rows.next()? {
         let (job, sequence): (String, i64) = (row.get(0)?, row.get(1)?);
-        let wrong = |what: String| StoreError::Other(format!("table events, job {job}, sequence {sequence}: {what}"));
+        let wrong = |what: String| {
+            let text = format!("it is damaged: event {sequence} of job {job}: {what}");
+            StoreError::Other(format!("{text}. Restore a copy (perilog controller restore FILE)"))
+        };
         let context: Option<String> = row.get(4)?;
         bytes += context.as_ref().map_or(0, String::len) + job.len() + BESIDE;
         if bytes > BYTES && !page.is_empty() {
@@ -78,7 +81,7 @@ pub(super) fn page(mut rows: Rows<'_>) -> Result<Vec<Stored>, StoreError> {
         let context = context.map(|text| serde_json::from_str(&text)).transpose().map_err(|e| wrong(e.to_string()))?;
         let event = Event::new(row.get(2)?, row.get::<_, String>(3)?, context)
             .ok_or_else(|| wrong("its timestamp is not valid (RFC 18)".to_owned()))?;
-        let number = |number: i64| u64::try_from(number).map_err(|_| wrong("below zero".to_owned()));
+        let number = |number: i64| u64::try_from(number).map_err(|_| wrong("a number is below zero".to_owned()));
         page.push(Stored {
             job: job.parse().map_err(|error| wrong(format!("{error}")))?,
             sequence: number(sequence)?,

@@ -13,7 +13,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use serde_json::{Map, Value, json};
 
 use super::events::EventReader;
-use super::{StoreError, load};
+use super::{OpenError, StoreError, load};
 
 /// Version of the export. A developer raises the version when a member changes its meaning or disappears; new members
 /// do not raise the version.
@@ -48,7 +48,7 @@ impl Exporter {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(path, flags)?;
         db.busy_timeout(std::time::Duration::from_millis(super::BUSY_MS.into()))?;
-        super::schema::check(&db).map_err(|error| StoreError::Other(error.to_string()))?;
+        super::schema::check(&db).map_err(|error| StoreError::Other(not_exported(&error)))?;
         Ok(Self { db, events: EventReader::open(path)?, wanted, last: String::new() })
     }
 
@@ -132,7 +132,36 @@ impl Exporter {
     }
 }
 
+/// Returns the reason why a file cannot be exported. The remedy for a store of an earlier version is another than that
+/// of a controller, which migrates it.
+fn not_exported(error: &OpenError) -> String {
+    match error {
+        OpenError::Version { found, ours } if found < ours => format!(
+            "its tables are of version {found}, and this release exports only version {ours}: export a migrated copy \
+             (perilog-controller --check-store FILE --copy-to NEW)"
+        ),
+        error => error.to_string(),
+    }
+}
+
 /// Returns the first line of an export, which has the version of the format of all other lines.
 pub fn head(now_ms: u64) -> Value {
     json!({ "kind": "export", "schema": SCHEMA, "release": env!("CARGO_PKG_VERSION"), "at_ms": now_ms })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Durable, Store};
+    use super::*;
+
+    /// Regression test: the text about a store of an earlier version advised to use a newer release.
+    #[test]
+    fn a_store_of_an_earlier_version_is_named_with_the_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("controller.db");
+        Store::open(&path).unwrap().commit(&[]).unwrap();
+        Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 13").unwrap();
+        let error = Exporter::open(&path, Wanted::default()).unwrap_err().to_string();
+        assert!(error.contains("are of version 13") && error.contains("--copy-to"), "{error}");
+    }
 }

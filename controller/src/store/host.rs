@@ -32,7 +32,10 @@ impl Host {
             // No controller of this version has used the store.
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
-                tracing::warn!(%error, "{} cannot be read: the start counts as a move", path.display());
+                tracing::warn!(
+                    "{} cannot be read ({error}): this start counts as a move of the controller from another host",
+                    path.display()
+                );
                 Some(String::new())
             }
         };
@@ -55,7 +58,10 @@ impl Host {
         let Some(machine) = self.machine.as_deref().filter(|_| !self.is_noted) else { return };
         self.is_noted = true;
         if let Err(error) = place::replace(&self.path, &format!("{machine}\n")) {
-            tracing::warn!(%error, "{} cannot be written", self.path.display());
+            tracing::warn!(
+                "{} cannot be written ({error}): the next start counts as a move of the controller from another host",
+                self.path.display()
+            );
         }
     }
 }

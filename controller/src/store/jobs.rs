@@ -13,8 +13,7 @@ use super::timings::{Since, StepReader, layout};
 
 /// Maximum number of actions that one query looks at. A filter that nothing passes takes about a second for as many.
 const MOST: usize = 200_000;
-/// Maximum number of actions that began before the time asked for at which one query looks: they may have ended in the
-/// time.
+/// Maximum number of actions that one query looks at although they began before `since_ms`: they may have ended later.
 const EARLIER: usize = 10_000;
 
 /// An action of a job, with its verdict and what went wrong.
@@ -46,7 +45,7 @@ pub struct Listed {
     pub why: Option<String>,
 }
 
-/// A page of the newest actions. `truncated`: older ones match, too.
+/// A page of the newest actions. `truncated`: older ones may match, too.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Newest {
     pub jobs: Vec<Listed>,
@@ -54,8 +53,8 @@ pub struct Newest {
 }
 
 impl StepReader {
-    /// Returns the newest `limit` of the selected actions, which began or ended in the time, the newest first; with
-    /// `failed`, only those whose verdict is another than ok.
+    /// Returns the actions of the selected name that began or ended at `since_ms` or later, the newest first, and at
+    /// most `limit`. With `failed`, only ended actions with another verdict than ok.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.

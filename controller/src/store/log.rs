@@ -25,14 +25,14 @@ const LONG: i64 = 1_000;
 /// Number of bytes to write at a time.
 const PIECE: usize = 1024 * 1024;
 
-/// Switches the write-ahead log on.
-pub(super) fn begin(db: &Connection) -> Result<(), OpenError> {
+/// Switches the write-ahead log of the store on.
+pub(super) fn begin(db: &Connection, store: &Path) -> Result<(), OpenError> {
     let mut statement = db.prepare("PRAGMA journal_mode = WAL")?;
     // SQLite names the new mode first, and then writes it to the file of a new store. That can fail.
     let modes: Vec<String> = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
     match modes.into_iter().next() {
         Some(mode) if mode == "wal" => Ok(()),
-        mode => Err(OpenError::NoLog(mode.unwrap_or_default())),
+        mode => Err(OpenError::NoLog { path: store.to_owned(), mode: mode.unwrap_or_default() }),
     }
 }
 

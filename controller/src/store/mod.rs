@@ -9,7 +9,8 @@
 //! | `schema` | the tables |
 //! | `write` | records to rows |
 //! | `steps` | durations of scripts, for people; a full disk drops them first |
-//! | `elapsed`, `skew`, `walk` | durations, read back, summed up and compared |
+//! | `timings`, `skew`, `walk` | durations, read, summed up and compared |
+//! | `jobs` | the newest actions, for a list |
 //! | `load` | rows to a snapshot |
 //! | `part` | what a start loads, and the jobs that a batch needs |
 //! | `log` | the write-ahead log on a disk that can fail |
@@ -171,7 +172,7 @@ impl Store {
         self.is_unsearched.load(Ordering::Relaxed).then(|| Search::new(&self.path, self.is_unsearched.clone()))
     }
 
-    /// Has the next start search the store for damage before it reads a row.
+    /// Makes the next start search the store for damage before it reads a row.
     fn distrust(&self) {
         // With the log, the next start searches.
         log::keep(&self.db, true);
@@ -307,7 +308,7 @@ fn connect(path: &Path) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut db = Connection::open_with_flags(path, flags)?;
     db.busy_timeout(Duration::from_millis(BUSY_MS.into()))?;
-    log::begin(&db)?;
+    log::begin(&db, path)?;
     db.pragma_update(None, "synchronous", "FULL")?;
     db.pragma_update(None, "cache_size", -CACHE_KIB)?;
     db.pragma_update(None, "journal_size_limit", LOG_LIMIT)?;

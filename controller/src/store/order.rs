@@ -37,7 +37,7 @@ impl EventReader {
     /// if `after` is in a commit that the store never made. Blocks the thread for a query.
     ///
     /// # Errors
-    /// [`StoreError`] if the file cannot be read.
+    /// [`StoreError`]: the file cannot be read, or has a malformed row.
     pub(crate) fn all(&self, after: Option<&Spot>, limit: usize) -> Result<Option<Vec<Ordered>>, StoreError> {
         let db = self.lock();
         let db = db.unchecked_transaction()?;
@@ -60,11 +60,11 @@ impl EventReader {
     }
 
     /// Returns the position after which the newest events begin: at most the newest `last`, and only those with a time
-    /// stamp of `since_ms` (milliseconds since 1970) or later. `None`: these are all events. Walks the events from the
-    /// newest on, in pages, and holds the reader for a page at a time.
+    /// stamp of `since_ms` (milliseconds since 1970) or later. `None`: the selection has every event of the store.
+    /// Walks the events from the newest on, in pages, and holds the reader for a page at a time.
     ///
     /// # Errors
-    /// [`StoreError`] if the file cannot be read.
+    /// [`StoreError`]: the file cannot be read, or has a malformed row.
     pub(crate) fn before_newest(&self, last: Option<u64>, since_ms: Option<u64>) -> Result<Option<Spot>, StoreError> {
         let (mut count, mut before) = (0, (i64::MAX, String::new(), 0_i64));
         loop {
@@ -94,14 +94,14 @@ impl EventReader {
     /// Returns the position just after the newest commit, for a reader who wants only later events.
     ///
     /// # Errors
-    /// [`StoreError`] if the file cannot be read.
+    /// [`StoreError`]: the file cannot be read, or has a malformed row.
     pub(crate) fn newest(&self) -> Result<Spot, StoreError> {
         let history = load::history(&self.lock())?;
         Ok(Spot { commit: commit(&history, history.last), event: None })
     }
 }
 
-/// Number of events that [`EventReader::back`] walks at a time.
+/// Number of events that [`EventReader::before_newest`] walks at a time.
 const WALKED: i64 = 4096;
 
 /// Returns the commit of this number, with its epoch; epoch 0 if the store has forgotten that epoch.
@@ -141,14 +141,12 @@ impl FromStr for Spot {
     fn from_str(text: &str) -> Result<Self, NoSpot> {
         let read = || {
             let parts: Vec<&str> = text.split(':').collect();
-            let (epoch_range, number, event) = match parts[..] {
-                [epoch_range, number] => (epoch_range, number, None),
-                [epoch_range, number, job, sequence] => {
-                    (epoch_range, number, Some((job.parse().ok()?, sequence.parse().ok()?)))
-                }
+            let (epoch, number, event) = match parts[..] {
+                [epoch, number] => (epoch, number, None),
+                [epoch, number, job, sequence] => (epoch, number, Some((job.parse().ok()?, sequence.parse().ok()?))),
                 _ => return None,
             };
-            let (epoch, nonce) = epoch_range.split_once('-')?;
+            let (epoch, nonce) = epoch.split_once('-')?;
             let epoch = Epoch { number: epoch.parse().ok()?, nonce: u64::from_str_radix(nonce, 16).ok()? };
             Some(Self { commit: Commit { epoch, number: number.parse().ok()? }, event })
         };

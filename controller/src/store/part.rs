@@ -1,5 +1,5 @@
-//! Parts of the store: what a start loads, and the jobs that a batch needs. What a finished job takes is here alone, so
-//! neither walks the finished jobs.
+//! Parts of the store: what a start loads, and the jobs that a batch needs. Neither walks the finished jobs, which may
+//! be many and stay in the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,8 @@ use super::{StoreError, load};
 /// Maximum number of failed tasks, the newest first, among which a start looks for the last ones of each node.
 const MAX_FAILED: usize = 100_000;
 
-/// Jobs that owe anything. An action with rows in `action_delta` may have changed since its row was written.
+/// Query for the jobs with pending work, and those of the newest verdicts. An action with rows in `action_deltas` may
+/// have changed since its row was written.
 const OPEN: &str = "
     SELECT job FROM attempts WHERE NOT complete OR abandoned
     UNION SELECT job FROM actions WHERE live
@@ -25,14 +26,14 @@ const OPEN: &str = "
     UNION SELECT job FROM (SELECT job FROM actions WHERE verdict IS NOT NULL ORDER BY ended_ms DESC LIMIT ?1)";
 
 const OF_ACTIONS: &str = "SELECT job FROM actions WHERE id IN (SELECT value FROM json_each(?1))";
-/// All other attempts are in memory.
+/// Query for the attempts without pending work that were changed least recently. All other attempts are in memory.
 const OLDEST: &str = "SELECT job FROM attempts WHERE complete AND NOT abandoned AND touched_ms <= ?1
     ORDER BY touched_ms, job, attempt LIMIT ?2";
-/// Failed tasks, the newest first.
+/// Query for the failed tasks, the newest first.
 const FAILED: &str = "
     SELECT job, attempt, rank, outcome, CASE outcome WHEN 'resolved' THEN ranks.ended END FROM ranks
     CROSS JOIN actions ON id = action WHERE expects IS NULL AND outcome <> 'ok' ORDER BY ranks.ended_ms DESC";
-/// All questions by which a start or a batch finds jobs, for a test of their plans.
+/// All queries by which a start or a batch finds jobs, for a test of their plans.
 #[cfg(test)]
 pub(super) const QUESTIONS: [&str; 4] = [OPEN, OF_ACTIONS, OLDEST, FAILED];
 
@@ -82,8 +83,8 @@ pub(super) fn fetch(db: &Connection, needs: &Needs) -> Result<Fetched, StoreErro
     Ok(fetched)
 }
 
-/// Returns the lowest and the highest sequence number of the notices to the resource manager, without those that are
-/// `here`: the first ones and the last ones are few.
+/// Returns the lowest and the highest sequence number of the notices to the resource manager that are not `here`;
+/// `None`: all are here. The search from each end is short, because it passes only notices that are here.
 fn notices(db: &Connection, here: &BTreeSet<u64>) -> Result<Option<(u64, u64)>, StoreError> {
     let mut ends = [None, None];
     for (end, order) in ends.iter_mut().zip(["", "DESC"]) {
@@ -99,18 +100,23 @@ fn notices(db: &Connection, here: &BTreeSet<u64>) -> Result<Option<(u64, u64)>, 
     Ok(first.zip(last))
 }
 
-/// Returns the jobs that a query selects. The loading of their rows reports a damaged name.
+/// Returns the jobs that a query selects.
+///
+/// # Errors
+/// [`StoreError`]: the query fails, or a row has a malformed name of a job.
 fn names(db: &Connection, sql: &str, params: impl rusqlite::Params) -> Result<BTreeSet<JobId>, StoreError> {
     let mut statement = db.prepare_cached(sql)?;
     let names = statement.query_map(params, |row| row.get::<_, String>(0))?;
     let mut jobs = BTreeSet::new();
     for name in names {
-        jobs.extend(JobId::new(&name?).ok());
+        let name = name?;
+        // Without this check, a start would leave out the job that an operator has edited, and go on.
+        jobs.insert(JobId::new(&name).map_err(|error| StoreError::Other(format!("job {name:?}: {error}")))?);
     }
     Ok(jobs)
 }
 
-/// Returns the jobs of the last failed tasks of each of these hosts.
+/// Returns the jobs of the last [`FAILED_KEPT`] failed tasks of each of these hosts.
 fn failed<'a>(db: &Connection, hosts: impl Iterator<Item = &'a HostName>) -> Result<BTreeSet<JobId>, StoreError> {
     let mut left: BTreeMap<&HostName, usize> = hosts.map(|host| (host, FAILED_KEPT)).collect();
     let mut open = left.len();
@@ -144,4 +150,24 @@ fn failed<'a>(db: &Connection, hosts: impl Iterator<Item = &'a HostName>) -> Res
         jobs.extend(JobId::new(&key.0).ok());
     }
     Ok(jobs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Durable, Store};
+    use super::*;
+
+    /// Regression test: a start left out a job whose name an operator had edited, and began without it.
+    #[test]
+    fn a_start_names_a_job_with_a_malformed_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("controller.db");
+        let mut store = Store::open(&path).unwrap();
+        store.commit(&[]).unwrap();
+        let edit = "INSERT INTO attempts (job, attempt, ranks, hosts, open, touched_ms) \
+                    VALUES ('f 1', '0', '0', 'n0', 1, 1)";
+        Connection::open(&path).unwrap().execute_batch(edit).unwrap();
+        let error = store.load_open(Holding::default()).unwrap_err().to_string();
+        assert!(error.contains("controller.db: job \"f 1\": "), "{error}");
+    }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | none, or the store is whole | the start goes on |
 //! | damaged, and every row of each table can be read | the rows are copied to a new file; recovery |
-//! | damaged, and a row cannot be read or is missing | the start is refused, and the text names the way back |
+//! | damaged, and a row cannot be read or is missing | the start is refused, and the text names the remedy |
 //!
 //! The new file has a stamp, so the controller treats it as a store that may be behind: a row that can be read may be
 //! an old one. The damaged file stays beside it.
@@ -36,8 +36,9 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
 /// The caller opens the store again.
 ///
 /// # Errors
-/// [`OpenError::NoRoom`]: the disk is full. [`OpenError::Ruined`]: a row cannot be read, or the disk does not take the
-/// new file for another reason. The store stays, with what its log had.
+/// [`OpenError::NoRoom`]: SQLite finds the disk full. [`OpenError::Ruined`]: a row cannot be read, a table lacks rows
+/// of its index, another program has the store open, or the disk fails. The store stays, unless only the last sync
+/// failed.
 pub(super) fn rebuild(db: Connection, store: &Path, wrong: &str) -> Result<(), OpenError> {
     let to = place::beside(store, "rebuilding");
     // With the log, the next start searches the store again.
@@ -60,7 +61,7 @@ pub(super) fn rebuild(db: Connection, store: &Path, wrong: &str) -> Result<(), O
     Ok(())
 }
 
-/// The reason why no new file was made.
+/// The reason why the store was not rebuilt: the new file could not be made, or could not be put in the store's place.
 enum Failed {
     /// The disk has no room for it.
     Full,
@@ -97,7 +98,8 @@ fn write(db: &Connection, to: &Path) -> Result<(), Failed> {
 /// Makes the tables anew in the empty file `to`, copies all rows of each table, and makes the indexes from the rows.
 ///
 /// # Errors
-/// A row cannot be read, or a readable index of a table has rows that the table lacks: a page of it is an old one.
+/// A row cannot be read; a readable index of a table has rows that the table lacks (a page of the table is an old one);
+/// or the new file cannot be written.
 fn copy_rows(db: &Connection, to: &Path) -> Result<(), Failed> {
     db.execute("ATTACH ?1 AS rebuilt", [to.to_string_lossy()])?;
     let kinds = "SELECT type, name, sql FROM main.sqlite_master WHERE sql IS NOT NULL ORDER BY type = 'index'";

@@ -32,7 +32,8 @@ const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 const STEPS: i32 = 200;
 /// Time in microseconds after which a search beside the controller pauses.
 const SLICE_US: u64 = 5_000;
-/// A pause lasts so many times as long as the slice before it: a quarter of one processor, and of the disk.
+/// Length of a pause, as a multiple of the slice before it: the search takes a quarter of one processor, and of the
+/// disk.
 const PAUSES: u32 = 3;
 
 /// The time at which a store is searched for damage.
@@ -88,7 +89,7 @@ impl Search {
     ///
     /// # Errors
     /// [`StoreError::Other`]: the store is damaged, or cannot be read. The controller must end: the next start searches
-    /// the store before it reads a row, and rebuilds it or names the way back.
+    /// the store before it reads a row, and rebuilds it or names the remedy.
     pub fn run(self) -> Result<(), StoreError> {
         let began_ms = clock::mono_ms();
         let wrong = match self.damage() {
@@ -103,7 +104,7 @@ impl Search {
         };
         place::forget_note(&self.path);
         let text =
-            format!("{wrong}: the controller stops. Its next start rebuilds the store, or says how to restore it");
+            format!("{wrong}: the controller stops. Its next start rebuilds the store, or prints how to restore it");
         Err(StoreError::Other(text).at(&self.path))
     }
 

@@ -1,4 +1,4 @@
-//! Reads durations of scripts: the tasks of a job, and sums over a time (`skew`: scripts that differ between nodes).
+//! Reads durations of scripts: the tasks of a job, and sums over a period (`skew`: scripts that differ between nodes).
 //! The reader has a separate read-only connection, so that a sum over a million tasks delays no follower of an event
 //! log.
 
@@ -44,10 +44,11 @@ pub struct Page {
 /// The number of an action, and a rank of the action.
 pub type Place = (i64, u32);
 
-/// Selects the actions whose tasks are summed up or compared: by their begin, and by their name (`None`: all names).
+/// Selects actions by their time, and by their name (`None`: all names).
 #[derive(Debug, Clone)]
 pub struct Since {
-    /// Actions that began at this time or later, in milliseconds since 1970.
+    /// Actions that began at this time or later, in milliseconds since 1970; in a list of actions
+    /// ([`StepReader::newest`]), also those that ended then.
     pub since_ms: u64,
     pub action: Option<ActionName>,
 }
@@ -117,7 +118,8 @@ struct ByScript {
 }
 
 impl ByScript {
-    /// Returns the times of a script. `place`: of the script in its task; most tasks of an action run the same scripts.
+    /// Returns the times of a script. `place`: the script's place in its task, where the search begins, because most
+    /// tasks of an action run the same scripts.
     fn of(&mut self, script: i64, place: usize) -> &mut Times {
         let is_there = self.all.get(place).is_some_and(|(known, _)| *known == script);
         let place = if is_there { place } else { *self.places.entry(script).or_insert(self.all.len()) };
@@ -132,7 +134,7 @@ impl StepReader {
     /// Opens a read-only connection to the store at `path`.
     ///
     /// # Errors
-    /// [`StoreError`] if the store does not exist.
+    /// [`StoreError`]: the store does not exist or cannot be opened.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(path, flags)?;

@@ -1,5 +1,5 @@
-//! Walks the tasks of a time, for sums and comparisons. An index has all that is needed of the actions, the rows of the
-//! tasks are read in the order of their table, and no text of a row is copied: a month has a million tasks.
+//! Walks the tasks of a period, for sums and comparisons. An index has all that is needed of the actions, the rows of
+//! the tasks are read in the order of their table, and no text of a row is copied: a month has a million tasks.
 
 use perilog_core::ActionName;
 use rusqlite::{Connection, Row, params};
@@ -92,7 +92,7 @@ impl Task<'_> {
     }
 }
 
-/// Returns the entry at a place of a list; makes it, and those before it.
+/// Returns the entry at a place of a list; adds entries until the list has one there.
 pub(super) fn at<T: Default>(list: &mut Vec<T>, place: usize) -> &mut T {
     if place >= list.len() {
         list.resize_with(place + 1, T::default);

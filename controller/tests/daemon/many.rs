@@ -41,8 +41,8 @@ fn list(client: &mut Client, jobs: u64, until: u64) -> (u64, u64, usize) {
     sums
 }
 
-/// An edge of a site with many small jobs lists them all at each connect: one request could hold some 8,000 of them,
-/// and the edge never came back.
+/// Regression test: an edge lists all jobs at each connect. One request could hold some 8,000 jobs, and an edge with
+/// more could never connect again.
 #[test]
 fn an_edge_with_20000_jobs_comes_back() {
     let mut bed = Bed::new();
@@ -81,7 +81,7 @@ fn pages(bed: &Bed, method: &str, list: &str, parameters: &Value) -> Vec<Vec<Val
     replies.iter().map(|reply| reply[list].as_array().unwrap().clone()).collect()
 }
 
-/// Returns the row of a list without what grows with time.
+/// Returns the row of a list without the members that grow with time.
 fn without_ages(row: &Value) -> Value {
     let mut row = row.clone();
     row.as_object_mut().unwrap().retain(|name, _| !name.ends_with("age_ms"));
@@ -171,7 +171,7 @@ fn more_hosts_than_the_site_allows_are_refused_before_they_are_expanded() {
     assert!(reported["refused"][0]["why"].as_str().unwrap().contains("max-hosts"), "{reported}");
 }
 
-/// A site lowers `max-hosts`, or its store is older than the key: a job that the store has stays.
+/// A job in the store stays if the site lowers `max-hosts`, and in a store that is older than this key.
 #[test]
 fn a_store_with_a_larger_job_is_loaded() {
     let mut bed = Bed::new();

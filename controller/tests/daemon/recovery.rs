@@ -119,8 +119,8 @@ fn is_rebuilt(bed: &Bed) {
     assert_eq!(names.filter(|name| name.to_string_lossy().contains("-damaged-")).count(), 1);
 }
 
-/// A disk that loses a page costs no person's night where every row is left: the controller begins a generation. A
-/// clean end leaves no log, so the next start reads nothing more than it needs.
+/// If a disk has lost a page of an index, but no row, the controller rebuilds the store at its next start and begins a
+/// generation, without an operator. After a clean end there is no log, so that the start reads no more than it needs.
 #[test]
 fn a_damaged_store_is_rebuilt_at_a_start_and_may_be_behind() {
     let mut bed = Bed::new();
@@ -144,7 +144,8 @@ fn a_damaged_store_is_rebuilt_at_a_start_and_may_be_behind() {
     controller.kill();
 }
 
-/// A kill of the controller damages nothing, so the next one answers at once. It reads the whole store beside its work.
+/// A kill of the controller damages nothing, so the next controller answers at once, and reads the whole store while it
+/// works.
 #[test]
 fn damage_is_found_after_a_start_and_the_next_start_rebuilds_the_store() {
     let mut bed = Bed::new();

@@ -1,4 +1,4 @@
-//! Invalid peers are refused and logged with their address, and all others go on.
+//! The controller refuses invalid peers, and logs each with its address. The sessions of all other peers continue.
 
 use perilog_core::message::FromAgent;
 use perilog_host::link::MAX_FRAME;
@@ -47,8 +47,8 @@ async fn strangers_are_refused_by_name_and_agents_go_on() {
             vec![Preamble { lowest: 8, highest: 9, release: "9.0".to_owned() }.encode()],
             "no common version of the protocol: the peer (release 9.0) speaks 8 to 9, this side 1 to 1",
         ),
-        ("no Hello", vec![ours(), before_hello], "another message before Hello"),
-        ("an unknown message", vec![ours(), vec![9, 9].into()], "an unknown message before Hello"),
+        ("no Hello", vec![ours(), before_hello], "it sent another message before its Hello"),
+        ("an unknown message", vec![ours(), vec![9, 9].into()], "it sent an unknown message before its Hello"),
         ("a broken message", vec![ours(), vec![0, 1, 0x0a, 0xff].into()], "malformed Hello: "),
         ("a bad name", vec![ours(), vec![0, 1, 0x0a, 1, b'/'].into()], "malformed Hello: host: malformed host name"),
     ];

@@ -27,7 +27,7 @@ const LARGEST_LIST: u64 = 256 * 1024 * 1024;
 pub(in crate::verb) enum Who {
     Everybody,
     OwnerOnly,
-    /// The users of these permissions (chmod(1)), of a file with this owner and this group.
+    /// Those that the permissions `mode` (chmod(1)) allow, for a file of this owner and this group.
     Exactly {
         mode: u32,
         uid: u32,

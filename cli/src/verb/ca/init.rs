@@ -49,8 +49,8 @@ pub(in crate::verb) fn make(dir: &Path) -> Result<(), Fault> {
     made(dir, NAME, DAYS).map(drop)
 }
 
-/// Makes the files of an authority, its certificate last: the authority exists once its certificate does. An `init`
-/// that was cut before leaves a key that nothing was signed with, and this authority gets that key.
+/// Makes the files of an authority, its certificate last: the authority exists once its certificate does. If an earlier
+/// `init` was cut off, its key, with which nothing was signed, becomes the key of the new authority.
 fn made(dir: &Path, name: &str, days: u32) -> Result<Vec<Read>, Fault> {
     files::directory(dir)?;
     files::is_own(dir, false)?;
@@ -79,7 +79,8 @@ fn made(dir: &Path, name: &str, days: u32) -> Result<Vec<Read>, Fault> {
     Ok(read)
 }
 
-/// Returns whether `dir` has what an `init` leaves that was cut: a key without a certificate, and nothing issued.
+/// Returns `true` if an earlier `init` in `dir` was cut off: there is a key, but no certificate and no list of issued
+/// ones.
 pub(in crate::verb) fn is_cut(dir: &Path) -> bool {
     files::is_missing(&dir.join(CA_CERT))
         && files::is_missing(&dir.join(ISSUED))

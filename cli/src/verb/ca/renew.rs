@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// The authority's directory, as made by `perilog ca init`.
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// All valid certificates, also those of controllers.
+    /// Certificates of all nodes and controllers that were issued manually, also expired ones.
     #[arg(long, conflicts_with = "hosts")]
     all: bool,
     /// A host, by any name in its certificate.

@@ -121,8 +121,8 @@ fn plugin(list: &str) -> Finding {
     }
 }
 
-/// Checks that rank 0 loads the plugin at its next start. `plugins`: `[job-manager] plugins` in the files of `path`, as
-/// JSON.
+/// Checks that rank 0 loads the plugin at its next start. `path`: where Flux's configuration is. `plugins`: its
+/// `[job-manager] plugins`, as JSON. `exists` returns `true` for the path of an existing file.
 fn configured(plugins: &str, path: &str, exists: impl Fn(&str) -> bool) -> Finding {
     let plugins: Value = serde_json::from_str(plugins).unwrap_or_default();
     let all = plugins.as_array().into_iter().flatten();

@@ -17,8 +17,8 @@ pub(super) fn clock(findings: &mut Vec<Finding>) {
         Ok((true, "yes")) => Finding::ok(ABOUT, "the clock is synchronised by NTP"),
         Ok((true, _)) => Finding::warning(
             ABOUT,
-            "the clock is not synchronised by NTP: if it is wrong, certificates are refused, and the times of nodes do \
-             not match",
+            "the clock is not synchronised by NTP: if it is far wrong, certificates are refused, and the times of \
+             nodes do not match",
             "set up chrony or systemd-timesyncd; timedatectl",
         ),
         _ => Finding::skipped(ABOUT, "timedatectl does not show whether the clock is synchronised by NTP"),

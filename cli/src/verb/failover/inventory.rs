@@ -111,7 +111,7 @@ impl fmt::Display for Access {
 
 pub(crate) fn run(args: &Args) -> Result<Inventory, Fault> {
     if !rustix::process::geteuid().is_root() {
-        return Err(Fault::NotPermitted { text: "the inventory has keys: run it as root (sudo)".to_owned() });
+        return Err(Fault::NotPermitted { text: "the inventory reads private keys: run it as root (sudo)".to_owned() });
     }
     here(args.contents)
 }
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &Args) -> Result<Inventory, Fault> {
 /// Makes the inventory of this host.
 ///
 /// # Errors
-/// The controller's configuration is wrong, or a file cannot be read.
+/// The controller's program does not print its configuration, a file or directory cannot be read, or systemctl fails.
 pub(in crate::verb) fn here(contents: bool) -> Result<Inventory, Fault> {
     let role = Role::Controller;
     let main = role.file();

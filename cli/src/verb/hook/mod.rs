@@ -91,7 +91,7 @@ struct OnNode {
     #[arg(long)]
     tolerate: bool,
     /// A program that the agent runs if this hook, or the daemon that runs it, dies: with the argument `begun` as soon
-    /// as the agent knows, and with `ended` when the task has ended (PERILOG_OUTCOME, PERILOG_STATUS, PERILOG_REASON
+    /// as the agent notices, and with `ended` when the task has ended (PERILOG_OUTCOME, PERILOG_STATUS, PERILOG_REASON
     /// say how). PERILOG_STARTER is the process that ran the hook, as PID:STARTTIME (proc(5)). The agent runs the
     /// program again, after 1/4 s to 1 min, until it exits with 0.
     #[arg(long = "orphaned", value_name = "PROGRAM")]

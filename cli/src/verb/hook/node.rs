@@ -181,7 +181,7 @@ pub(super) fn run(mut call: Call, options: OnNode, manager: Manager) -> Result<E
             Err(RecvTimeoutError::Timeout) => return Ok(hook.given_up(options.patience)),
             Ok(Event::Agent(SessionEvent::Done)) | Err(RecvTimeoutError::Disconnected) => {
                 return Err(Fault::Other(
-                    "the agent reported no end of the task; see journalctl -u perilog-agent".to_owned(),
+                    "the replies of the agent ended before the task did; see journalctl -u perilog-agent".to_owned(),
                 ));
             }
         }
@@ -214,7 +214,9 @@ fn events(
         match ended {
             // An upgrade is under way: a hook that fails would drain the node.
             Err(Stop::Fault(fault @ Fault::Unsupported { .. })) if !is_older => {
-                aside(format_args!("{fault}; this hook repeats its request without what an older agent does not know"));
+                aside(format_args!(
+                    "{fault}; this hook repeats its request without the parameters that an older agent does not know"
+                ));
                 is_older = true;
                 Err(Stop::Again)
             }

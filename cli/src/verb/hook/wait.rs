@@ -92,7 +92,7 @@ pub(super) fn run(args: &Args, env: &Environment) -> Result<Exit, Fault> {
             }
             Ok(SessionEvent::Back(_)) => aside("the agent is back"),
             Ok(SessionEvent::Interrupted) => {
-                aside(format_args!("{name}: a signal ended this wait; what it waited for continues"));
+                aside(format_args!("a signal ended this hook; the {name} continues"));
                 return Ok(Exit::Detached);
             }
             Ok(SessionEvent::Over(fault)) => break End { exit: Exit::Other, drain: Some(format!("{name}: {fault}")) },

@@ -145,7 +145,8 @@ struct There {
 /// Plans the steps that are missing on this host.
 ///
 /// # Errors
-/// All conflicts, one sentence each: `init` changes nothing then.
+/// The conflicts, as sentences: `init` changes nothing then. Without the program, or with a wrong configuration,
+/// further ones are not searched.
 fn plan(host: &str, wanted: &Wanted, dropin: &OfController, there: &There) -> Result<Plan, Vec<String>> {
     let mut plan = Plan::new(format!("the controller on {host}"));
     let mut conflicts = Vec::new();
@@ -276,7 +277,7 @@ fn keys(wanted: &Wanted, there: &There, tls: &TlsFiles, plan: &mut Plan, conflic
 /// lose the controller when it moves.
 ///
 /// # Errors
-/// The certificate has no such name: a conflict, as text.
+/// A conflict, as text: there is no certificate, or it has no such name.
 fn dialled(own: Name, there: &There) -> Result<Name, String> {
     let Some(hosts) = there.config.as_ref().ok().and_then(|config| config.hosts.as_ref()) else { return Ok(own) };
     let advice =
@@ -294,8 +295,8 @@ fn dialled(own: Name, there: &There) -> Result<Name, String> {
         // The plan reports what is wrong with the files.
         Files::Part(_) | Files::Bad(_) => Ok(own),
         Files::None => Err(format!(
-            "there is no certificate, and [failover] has the hosts {hosts}: name all by which nodes dial; type first \
-             {advice}, then --name for each host"
+            "there is no certificate yet. With [failover], give every name: --name NAME (moves with the controller), \
+             then --name for each of {hosts} (/usr/share/doc/perilog/failover.md)"
         )),
     }
 }

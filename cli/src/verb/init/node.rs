@@ -176,7 +176,8 @@ struct There {
 /// Plans the steps that are missing on this host.
 ///
 /// # Errors
-/// All conflicts, one sentence each: `init` changes nothing then.
+/// The conflicts, as sentences: `init` changes nothing then. Without the agent's program, further conflicts are not
+/// searched.
 fn plan(wanted: &Wanted, dropin: &str, there: &There) -> Result<Plan, Vec<String>> {
     let host = &there.host;
     let mut plan = Plan::new(format!("{host} as a node of {}", wanted.controller));

@@ -86,7 +86,7 @@ impl Record {
         self.save()
     }
 
-    /// Records a directory and its missing parents, before `init` makes them.
+    /// Records `dir` and its parents, as far as they do not exist yet, and saves the record before `init` makes them.
     pub(super) fn will_make_directory(&mut self, dir: &Path) -> Result<(), Fault> {
         let mut missing: Vec<PathBuf> = dir.ancestors().take_while(|dir| !dir.exists()).map(Path::to_owned).collect();
         missing.retain(|dir| !self.directories.contains(dir));

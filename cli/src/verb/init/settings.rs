@@ -105,15 +105,15 @@ impl OfNode<'_> {
 /// Returns the configuration that the daemon would have with this drop-in.
 ///
 /// # Errors
-/// The outer error: the daemon's program did not run. The inner error: the program refuses the configuration, in its
-/// own words, or its output is malformed.
+/// The outer error: the configuration cannot be copied to /run, or the daemon's program did not run. The inner error:
+/// the program refuses the configuration, in its own words, or its output is malformed.
 pub(super) fn would_be(role: Role, dropin: &str) -> Result<Result<Table, String>, Fault> {
     let copy = Copy::new(role, dropin)?;
     let (program, file) = (role.program().display().to_string(), copy.file.display().to_string());
     let output = shell::ask(&program, &["--config", &file, "--print-config"]).map_err(Fault::Other)?;
     if output.ok {
         let table = output.stdout.parse();
-        return Ok(table.map_err(|error| format!("{program} --print-config is not understood: {error}")));
+        return Ok(table.map_err(|error| format!("the output of {program} --print-config is not TOML: {error}")));
     }
     // Indented lines below a problem show its place in the file.
     let problem = output.stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or("no answer");

@@ -59,7 +59,7 @@ pub(super) fn take_back(
     let has_store = role == Role::Controller && Path::new(STORE).exists();
     let plan = plan(role, &record, authority, has_store, is_installed, Record::now);
     let wait = Span::parse("1m").map_err(|error| Fault::Other(error.to_string()))?;
-    // `undo` asks no daemon, so it never uses this door.
+    // `undo` asks no daemon, so it never uses this socket.
     let endpoint = Endpoint { daemon: Daemon::Agent, path: PathBuf::from("/run/perilog/agent.sock") };
     let mut act = Acting { record, wait, endpoint, lasts: None, tokens: Vec::new() };
     show_and_do(&plan, &Common { dry_run, wait }, out, &mut act).map(drop)

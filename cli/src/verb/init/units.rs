@@ -45,7 +45,7 @@ pub(in crate::verb) fn state(unit: &str) -> Result<Option<State>, Fault> {
 /// Runs systemctl(1).
 ///
 /// # Errors
-/// The program failed, or did not end within [`LIMIT`].
+/// The program could not be started, failed, or did not end within [`LIMIT`].
 pub(super) fn systemctl(arguments: &[&str]) -> Result<(), Fault> {
     let output = shell::ask_within(LIMIT, "systemctl", arguments).map_err(Fault::Other)?;
     if output.ok {

@@ -1,10 +1,10 @@
-//! Finds calls in a shell script that have another program begin something: what that program begins descends from no
-//! script, so the task does not wait for it, and no limit or kill reaches it.
+//! Finds calls in a shell script that let a daemon, such as atd or dockerd, start a process. That process is no
+//! descendant of the script, so the task does not wait for it, and no limit or signal of the task reaches it.
 
 use super::Finding;
 
-/// A call, what begins the work, and what to write instead. `unless`: an option with which the work descends from the
-/// script after all; empty: there is none.
+/// A call of such a program. `words`: how the call begins. `by`: what starts the process. `instead`: what to write
+/// instead. `unless`: an option with which the process is a descendant of the script after all; empty: there is none.
 struct Call {
     words: &'static str,
     unless: &'static str,
@@ -32,11 +32,12 @@ const fn call(words: &'static str, unless: &'static str, by: &'static str, inste
     Call { words, unless, by, instead }
 }
 
-/// Words before a command that are none of it.
+/// Words that may come before a command in a line of a script, and are not part of the call.
 const BEFORE: [&str; 14] =
     ["if", "then", "else", "elif", "while", "until", "do", "!", "{", "exec", "nohup", "setsid", "sudo", "time"];
 
-/// Returns a warning for each kind of call in a shell script. `name`: the script's name, for the finding.
+/// Returns a warning for each entry of [`CALLS`] that the script contains; none if its first line names no shell.
+/// `name`: the script's name, for the finding.
 pub(super) fn inspect(name: &str, text: &str) -> Vec<Finding> {
     let first = text.lines().next().unwrap_or_default();
     let interpreter = first.split_ascii_whitespace().rfind(|word| !word.starts_with('-')).unwrap_or_default();
@@ -49,7 +50,8 @@ pub(super) fn inspect(name: &str, text: &str) -> Vec<Finding> {
     let found = CALLS.iter().filter(|of| calls(of));
     let reported = found.map(|of| {
         let what = format!(
-            "{name}: {} starts the work of `{}`, so the task does not wait for it, and no kill reaches it",
+            "{name}: {} starts the work of `{}`, so the task does not wait for it, and no signal of the task reaches \
+             it",
             of.by, of.words
         );
         Finding::warning("outside", what, of.instead)

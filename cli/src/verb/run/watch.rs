@@ -197,9 +197,9 @@ impl Watch {
     pub(crate) fn away(&mut self, fault: &Fault) -> Result<Option<Exit>, Fault> {
         self.flush()?;
         match fault {
-            Fault::Vanished { .. } => {
-                self.aside(&format!("{fault}; this command also keeps asking for it (Ctrl-C detaches)"))
-            }
+            Fault::Vanished { .. } => self.aside(&format!("{} (Ctrl-C detaches)", fault.waiting())),
+            Fault::Refused { .. } | Fault::Busy { .. } | Fault::NotLetIn { .. } => self
+                .aside(&format!("{fault}; the scripts keep running, and this command tries again (Ctrl-C detaches)")),
             _ => self.aside(
                 "the controller is away; the scripts keep running, and this command waits until it is back (Ctrl-C \
                  detaches)",

@@ -21,7 +21,7 @@ use crate::values;
 /// How long each rank and script of a job took
 ///
 /// For each action: its scripts, then its ranks, the slowest first, then unfinished work. AFTER is the time from the
-/// request of the action to the begin of the task on its node; it compares the clocks of two hosts. With --svg also a
+/// request of the action to the start of the task on its node; it compares the clocks of two hosts. With --svg also a
 /// drawing for any browser: a line for each rank, each script in its colour, failures framed in red; point at a bar to
 /// see its details. With --quiet: ACTION RANK MS for each task.
 #[derive(Debug, clap::Args)]
@@ -136,7 +136,7 @@ struct Step {
     script: String,
     #[serde(rename = "try")]
     nth: u32,
-    /// Begin of the try, in milliseconds since the task's begin.
+    /// When the try began, in milliseconds after the task began.
     after_ms: u64,
     elapsed_ms: u64,
     /// Exit status as a shell gives it, 128 + N for signal N; `None`: the script did not end.
@@ -179,7 +179,7 @@ struct Timeline {
 struct Action {
     name: ActionName,
     began_ms: u64,
-    /// The word of the verdict; `None`: the action goes on.
+    /// The word of the verdict; `None`: the action is open.
     verdict: Option<String>,
     ended_ms: Option<u64>,
     tasks: Vec<Task>,

@@ -17,7 +17,7 @@ const FOOT: f64 = 18.0;
 /// Maximum number of rows for ended tasks in the panel of an action: more are unreadable, and slow in a browser. The
 /// drawing shows the slowest tasks.
 const MOST: usize = 2_000;
-/// Colours of scripts, distinct also for people who do not see red and green. Red is for failures alone.
+/// Colours of scripts, distinct also for people who cannot tell red from green. Red is for failures alone.
 const COLOURS: [&str; 9] =
     ["#4477aa", "#ddaa33", "#44bb99", "#aa4499", "#77aadd", "#997700", "#225555", "#ee99aa", "#8899aa"];
 

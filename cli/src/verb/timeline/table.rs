@@ -121,7 +121,7 @@ fn host(task: &Task) -> String {
     task.host.as_deref().map_or_else(|| "?".to_owned(), text::line)
 }
 
-/// Formats the delay from the request to the task's begin; negative if the node's clock is behind.
+/// Formats the time from the request to the start of the task; negative if the node's clock is behind.
 fn after(task: &Task) -> String {
     match task.began_ms.checked_sub(task.asked_ms) {
         Some(after) => text::elapsed(after),

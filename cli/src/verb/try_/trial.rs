@@ -103,8 +103,8 @@ impl Render for TryOutput<'_> {
     fn quiet(&self, _page: &mut Page) {}
 }
 
-/// Prints the results of the scripts when the task of `perilog try` has ended, and the last output of those that
-/// failed.
+/// Prints the end of the task of `perilog try`: the scripts' results, the last output of those that failed, checks,
+/// milestones and notes, and last the outcome.
 fn end(reply: &Reply, page: &mut Page) {
     if let Some(ended) = &reply.ended {
         let mut columns = Columns::new(["SCRIPT", "RESULT", "TOOK", "NOTE"]).right(2);

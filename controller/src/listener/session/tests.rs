@@ -74,12 +74,9 @@ fn hello() -> FromAgent {
 async fn who_says_nothing_or_not_all_is_refused_within_the_limit() {
     let preamble = Preamble::ours("test").encode();
     let page = hello();
-    assert_eq!(over(vec![]).await, "nothing was said");
-    assert_eq!(over(vec![preamble.clone()]).await, "it did not send its whole Hello within the limit");
-    assert_eq!(
-        over(vec![preamble, encode_from_agent(&page)]).await,
-        "it did not send its whole Hello within the limit"
-    );
+    assert_eq!(over(vec![]).await, "it did not send its version within 30s");
+    assert_eq!(over(vec![preamble.clone()]).await, "it did not send its whole Hello within 30s");
+    assert_eq!(over(vec![preamble, encode_from_agent(&page)]).await, "it did not send its whole Hello within 30s");
 }
 
 /// Makes a large entry for a Hello: the tombstone of a refused task, with a reason of 1,500 bytes.

@@ -80,7 +80,8 @@ pub(super) fn certificate(tls: &TlsFiles) -> Files {
         ServerTls::load(tls).map_err(|error| error.to_string())?;
         let pem = files::read(&tls.cert).map_err(|fault| fault.to_string())?;
         let read = certificates(&tls.cert, &pem).map_err(|fault| fault.to_string())?;
-        let first = read.into_iter().next().ok_or("there is none")?;
+        let first =
+            read.into_iter().next().ok_or_else(|| format!("{} has no certificate in it", tls.cert.display()))?;
         if first.role == "node" {
             let other = "set [tls] in controller.d/site.toml to another directory, such as /etc/perilog/controller-tls";
             return Err(format!("{} is the certificate of a node; {other}", tls.cert.display()));
@@ -103,7 +104,7 @@ pub(super) fn authority(dir: &Path) -> Files {
     }
     match files::read(&cert).and_then(|pem| certificates(&cert, &pem)) {
         Ok(read) if read.iter().any(|read| read.role == "authority") => Files::Good { names: Vec::new(), until_ms: 0 },
-        Ok(_) => Files::Bad(format!("{} is no authority's", cert.display())),
+        Ok(_) => Files::Bad(format!("{} is not the certificate of an authority", cert.display())),
         Err(fault) => Files::Bad(fault.to_string()),
     }
 }

@@ -190,8 +190,8 @@ fn lines(path: &Path, contents: &str) -> Vec<String> {
     all.into_iter().take(MOST_SHOWN).map(str::to_owned).chain(more).collect()
 }
 
-/// Returns the controller's own file, of certificate and key, that has this text; `None`: it is below the mount, or
-/// missing.
+/// Returns the first of the controller's own files (certificate, key) that contains `part`, with its text; `None`: none
+/// does, for example because they are below the mount.
 fn has_text<'f>(first: &'f Inventory, part: &str) -> Option<(&'f Path, &'f str)> {
     let mut own =
         first.own.iter().filter_map(|path| Some((path.as_path(), first.files.get(path)?.contents.as_deref()?)));
