@@ -32,7 +32,7 @@ pub fn is_own(name: &str) -> bool {
 ///
 /// # Errors
 ///
-/// The offset of the first byte that does not fit.
+/// The offset of the first byte that does not fit; 0 for an empty name.
 pub fn check_name(name: &str) -> Result<(), usize> {
     let fits = |(i, b): (usize, u8)| b == b'_' || b.is_ascii_alphabetic() || (i > 0 && b.is_ascii_digit());
     match name.bytes().enumerate().position(|ib| !fits(ib)) {
