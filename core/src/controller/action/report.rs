@@ -26,8 +26,8 @@ impl Jobs {
     /// or records their milestone. A report [`ReportKind::Renew`] only renews the lease.
     ///
     /// # Errors
-    /// There is no such job or attempt, the attempt has no such action, agents run the action, the action does not
-    /// cover the named parts, or the milestone is refused.
+    /// There is no such job or attempt, the attempt has no such action, the agents of its nodes run the action, the
+    /// action does not cover the named parts, or the milestone is refused.
     pub(crate) fn report(&mut self, report: &Report, cx: &mut Context) -> Result<Reply, Refusal> {
         let (number, attempt) = self.attempt_reported(report, cx)?;
         let id = ActionId::of(cx.settings.cluster, &report.job, number, &report.action);
@@ -139,7 +139,7 @@ impl Jobs {
 /// Returns the ranks and resources that a report names; without names, all that the action covers.
 ///
 /// # Errors
-/// A `Conflict`: the action does not cover them.
+/// `Conflict`: a rank or host is outside the attempt's layout, or the action does not cover a named part.
 fn meant(report: &Report, action: &Action, layout: &Layout) -> Result<Part, Refusal> {
     let covers = action.covers();
     if report.targets.is_none() && report.resources.is_none() {

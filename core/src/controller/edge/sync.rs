@@ -102,7 +102,7 @@ impl Jobs {
         }
     }
 
-    /// Closes the attempts of the source that its list `list` lacks, and returns them.
+    /// Closes the unreleased attempts of the source that its list `list` lacks, and returns them.
     fn close_missing(&mut self, source: &Source, list: u64, cx: &mut Context) -> Vec<(JobId, Attempt)> {
         if defect!(MissingContinues) {
             return Vec::new();

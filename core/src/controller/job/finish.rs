@@ -129,7 +129,7 @@ impl Jobs {
         })
     }
 
-    /// Returns why the edge of `source` must leave the job alone: an attempt that is not released whole has a source of
+    /// Returns why the edge of `source` must leave the job alone: an attempt that is not fully released has a source of
     /// another name. `None`: there is no such attempt.
     pub(crate) fn contradicts_source(&self, job: &JobId, source: &Source) -> Option<String> {
         let mut sources = self.get(job)?.attempts.iter().filter(|(_, attempt)| !attempt.complete);

@@ -115,8 +115,8 @@ impl Jobs {
         self.begin_action(row, cx);
     }
 
-    /// Returns the environment for an after-action that no request began, for example because its attempt was lost. It
-    /// is that of the attempt's newest action that has one, such as its prolog.
+    /// Returns the environment for an after-action that a hand-over begins, and no request: that of the attempt's
+    /// newest action that has one, such as its prolog.
     fn environment_of(&self, job: &JobId, number: Attempt) -> BTreeMap<String, String> {
         if defect!(FollowsWithoutEnvironment) {
             return BTreeMap::new();

@@ -73,7 +73,7 @@ impl Jobs {
                 }
                 Ok(news)
             }
-            // The event log said so when the last free place was taken.
+            // The event log got `milestones-full` when the last free place was taken.
             Err(TooMany) => Err(TooMany),
         }
     }

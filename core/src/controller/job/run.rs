@@ -141,8 +141,7 @@ impl Jobs {
         let all_bare = job.is_none_or(|job| job.attempts.values().all(is_bare));
         let layout = match (&run.nodes, job.and_then(|job| job.before_the_next())) {
             (Some(nodes), _) => Layout::counted(nodes.clone()).map_err(Refusal::Invalid)?,
-            // A resource manager chooses the nodes of each attempt anew. So only a job whose attempts all come from
-            // `run` takes the nodes of the attempt before.
+            // A resource manager chooses the nodes of each attempt anew: only bare runs take those of the one before.
             (None, Some(_)) if !all_bare => {
                 return Err(Refusal::NoSuchAttempt(format!(
                     "no attempt {attempt} of job {}: add it (perilog job add), or name its nodes (--nodes)",
@@ -252,8 +251,7 @@ impl Machine {
 }
 
 impl Jobs {
-    /// Attaches a request to the action that exists: lets an after-action grow, takes the attempt up, and renews the
-    /// lease of a service.
+    /// Attaches a request to the existing action: lets an after-action grow, takes the attempt up, or renews a lease.
     fn attach(
         &mut self,
         id: ActionId,
