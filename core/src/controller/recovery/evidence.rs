@@ -14,7 +14,7 @@
 //!
 //! 1. One node is enough if the store knows fewer than three nodes, or no attempt.
 //! 2. The store was restored while the controller ran.
-//! 3. An epoch lower than that of the last generation. So a lost epoch founds one generation at most.
+//! 3. An epoch lower than that of the last generation. So a lost epoch causes one generation at most.
 //!
 //! A commit is foreign if this store never made it ([`crate::mark`]). The batch that sends a Welcome also commits the
 //! generation, because the Welcome makes the node forget the evidence.

@@ -3,9 +3,9 @@
 //!
 //! | the attempt, when the generation begins | then |
 //! |---|---|
-//! | not released whole | abandoned; its notices to the resource manager are dropped |
-//! | released whole, and a notice of it waits for the release hook | abandoned; sent when the job is finished again |
-//! | released whole | stays; its notices to the resource manager are dropped |
+//! | not fully released | abandoned; its notices to the resource manager are dropped |
+//! | fully released, and a notice of it waits for the release hook | abandoned; sent when the job is finished again |
+//! | fully released | stays; its notices to the resource manager are dropped |
 //!
 //! An abandoned attempt keeps its facts: outcomes, released ranks, requested cancels, and the ranks that got a Start.
 //! An abandoned attempt is neither closed nor final. The controller records ends that nodes report. Until the attempt
@@ -124,8 +124,8 @@ impl Machine {
         self.recovery.begin_grace(self.nodes.len(), &self.cx);
     }
 
-    /// Ends the grace once its time is over, no list is half, and no agent refuses this controller's epoch. Judges
-    /// every host, and sends the drain hook the drains that no list has confirmed.
+    /// Ends the grace once its time is over, the gate is open, no list is half, and no agent refuses this controller's
+    /// epoch. Judges every host, and sends the drain hook the drains that no list has confirmed.
     pub(crate) fn end_grace_if_due(&mut self) {
         let is_due = self.recovery.grace_ms.is_some_and(|at| at <= self.cx.now.mono_ms);
         let accepted_another = self.highest_seen.as_ref().is_some_and(|(_, seen)| !seen.admits(self.epoch));

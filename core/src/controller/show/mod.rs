@@ -113,7 +113,7 @@ impl Facts<'_> {
         self.recovery_note().into_iter().chain(full).chain(quiet).collect()
     }
 
-    /// Returns a line for `perilog ps` about the attempts that are not released whole and have the maximum number of
+    /// Returns a line for `perilog ps` about the attempts that are not fully released and have the maximum number of
     /// milestones ([`MAX_NAMES`]); `None` if there is no such attempt.
     pub(crate) fn full_of_milestones(&self) -> Option<String> {
         let mut full =
