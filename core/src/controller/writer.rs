@@ -33,7 +33,7 @@ pub struct Writer {
     /// The nonce of every epoch of this process. A machine that is rebuilt within the process gets the same nonce and a
     /// new epoch number.
     nonce: u64,
-    /// The machine; `None` before the first [`Writer::begin`], and after a failed commit.
+    /// The machine. `None`: before the first [`Writer::begin`], and from a failed commit to the next one.
     machine: Option<Machine>,
     /// `true` if the machine was last notified that the disk is full.
     full: bool,
@@ -95,8 +95,8 @@ impl Writer {
         Self { quota, ..self }
     }
 
-    /// Returns the machine; `None` before the first `begin` and after a failed commit, when the driver accepts no
-    /// connection.
+    /// Returns the machine. `None`: before the first `begin`, and from a failed commit to the next `begin`. Meanwhile
+    /// the driver ends new sessions and refuses requests.
     pub const fn machine(&self) -> Option<&Machine> {
         self.machine.as_ref()
     }
@@ -153,7 +153,8 @@ impl Writer {
         Batch { output: machine.map(|machine| machine.handle(inputs, now)).unwrap_or_default() }
     }
 
-    /// Records whether the disk under the store is full. If that has changed, returns the input for a loaded machine.
+    /// Records whether the disk under the store is full, and returns the input for the machine if that has changed.
+    /// Without a machine, does nothing.
     pub fn disk(&mut self, full: bool) -> Option<Input> {
         let news = self.machine.is_some() && full != self.full;
         self.full = if self.machine.is_some() { full } else { self.full };

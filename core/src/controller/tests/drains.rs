@@ -141,7 +141,7 @@ fn undrained(tasks: u64, already: &str, lifting: &str) -> Reply {
 }
 
 /// Regression test: `perilog undrain "n[1-2]"` with n2 in service was refused, and n1 stayed drained. `perilog drain
-/// "n[1-2]"` with n2 drained already said that it drained both.
+/// "n[1-2]"` with n2 drained already reported that it drained both.
 #[test]
 fn each_host_of_a_list_is_drained_or_lifted_once() {
     let (mut b, _) = bench(11, |_| {});

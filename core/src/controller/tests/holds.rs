@@ -111,7 +111,7 @@ fn what_is_held_is_shown_with_who_holds_it_and_until_when() {
     );
     let Ok(Reply::Show(view)) = b.ask(Request::Show { job: job("j"), targets: None }).0 else { panic!("no show") };
     assert_eq!((view.attempts[0].held.len(), view.attempts[0].released.is_empty()), (2, true));
-    // An attempt that is released whole has no holder.
+    // An attempt that is fully released has no holder.
     b.ask(finish("j", None)).0.unwrap();
     for rank in 1..4 {
         b.receives(n[rank as usize], finished(task("epilog", "j", rank), Outcome::Ok));

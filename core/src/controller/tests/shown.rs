@@ -193,8 +193,8 @@ fn since_is_a_time_of_nodes_as_of_drains() {
     assert_eq!((view.node.since_ms, view.node.drain.unwrap().since_ms), (up_ms, drained_ms));
 }
 
-/// Regression test: a job took 2,000 hosts that never connected, silently. `perilog why` said of each that it never
-/// said hello, and not that the job holds it. A cancel of its epilog drained them with 2,000 lines in the journal.
+/// Regression test: a job took 2,000 hosts that never connected, silently. `perilog why` reported of each that it never
+/// connected, and not that the job holds it. A cancel of its epilog drained them with 2,000 lines in the journal.
 #[test]
 fn a_job_on_two_thousand_unknown_hosts_is_named_and_makes_one_line() {
     let (mut b, _) = bench(1, |_| {});
@@ -222,7 +222,7 @@ fn a_job_on_two_thousand_unknown_hosts_is_named_and_makes_one_line() {
     assert_eq!(events, ["m[0-1999]"]);
 }
 
-/// Regression test: `perilog why` of a released and drained host said that the job holds it, and not that it is
+/// Regression test: `perilog why` of a released and drained host reported that the job holds it, and not that it is
 /// drained.
 #[test]
 fn an_unknown_host_is_held_or_drained_or_both() {
