@@ -206,11 +206,11 @@ mod tests {
     fn each_epoch_continues_the_numbers_of_commits() {
         let (mut store, mut writer) = (Snapshot::default(), Writer::new(settings(), 7));
         assert!(writer.machine().is_none() && writer.disk(true).is_none());
-        for epoch_range in 1..=3 {
+        for number in 1..=3 {
             let batch = writer.begin(store.clone(), NOW);
             let left = commit(&mut store, &mut writer, batch);
             let newest = left.anchor.unwrap();
-            assert_eq!((newest.epoch.number, newest.epoch.nonce, newest.number), (epoch_range, 7, epoch_range));
+            assert_eq!((newest.epoch.number, newest.epoch.nonce, newest.number), (number, 7, number));
             assert_eq!(store.history.newest(), Some(newest));
         }
     }

@@ -80,8 +80,8 @@ impl Action {
     /// Returns the time limit (ms) of a rank's scripts: the limit that the node reported, or else the limit of the
     /// action. `None`: no limit.
     pub(crate) fn limit(&self, rank: Rank) -> Option<u64> {
-        let logged = self.row.limits.iter().find_map(|(limit, ranks)| ranks.contains(rank.0).then_some(*limit));
-        logged.or(self.row.timeout_ms)
+        let reported = self.row.limits.iter().find_map(|(limit, ranks)| ranks.contains(rank.0).then_some(*limit));
+        reported.or(self.row.timeout_ms)
     }
 
     pub(crate) fn has_limits(&self) -> bool {
