@@ -91,7 +91,7 @@ pub fn admit(
 ) -> Result<(BTreeMap<String, String>, u32), String> {
     let bytes: usize = offered.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > MAX_BYTES {
-        return Err(format!("the environment has {bytes} bytes, and the limit is {MAX_BYTES}"));
+        return Err(format!("the variables of the request have {bytes} bytes, and the limit is {MAX_BYTES}"));
     }
     for (name, value) in offered {
         if let Err(at) = check_name(name) {
