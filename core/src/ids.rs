@@ -181,7 +181,7 @@ fn check_action(what: &'static str, text: &str) -> Result<(), ParseError> {
 
 fn check_host(what: &'static str, text: &str) -> Result<(), ParseError> {
     let fits = |i, b: u8| b.is_ascii_alphanumeric() || b == b'_' || (i > 0 && (b == b'.' || b == b'-'));
-    check_set(what, text, 253, fits, "[A-Za-z0-9._-], starting with a letter or a digit")
+    check_set(what, text, 253, fits, "[A-Za-z0-9._-], not starting with `.` or `-`")
 }
 
 fn check_resource(what: &'static str, text: &str) -> Result<(), ParseError> {
