@@ -110,8 +110,8 @@ impl Machine {
     /// for people.
     pub(crate) fn begin_generation(&mut self, why: String) {
         let text = format!(
-            "a new generation begins, because {why}; the open attempts of this store are on hold until they are asked \
-             for again (see perilog ps --abandoned)"
+            "the open attempts of this store are on hold until they are asked for again (see perilog ps --abandoned), \
+             because the store may be behind: {why}"
         );
         self.cx.note(Level::Error, None, None, text);
         let row = RecoveryRow { since_ms: self.cx.now.wall_ms, why, epoch: self.epoch.number, ended_ms: None };
@@ -142,12 +142,11 @@ impl Machine {
         self.judge_hosts(None);
         let left = self.jobs.table.live_attempts().filter(|(_, _, attempt)| attempt.abandoned).count();
         let text = match left {
-            0 => "the grace of the new generation is over; no attempt is abandoned".to_owned(),
-            1 => "the grace of the new generation is over; 1 attempt is abandoned (see perilog ps --abandoned)"
-                .to_owned(),
-            n => format!(
-                "the grace of the new generation is over; {n} attempts are abandoned (see perilog ps --abandoned)"
-            ),
+            0 => "the grace of the recovery is over; no attempt is left on hold".to_owned(),
+            1 => "the grace of the recovery is over; 1 attempt is left on hold (see perilog ps --abandoned)".to_owned(),
+            n => {
+                format!("the grace of the recovery is over; {n} attempts are left on hold (see perilog ps --abandoned)")
+            }
         };
         self.cx.note(Level::Info, None, None, text);
     }
