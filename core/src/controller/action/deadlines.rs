@@ -169,12 +169,16 @@ impl Facts<'_> {
         });
         let (next, due) = split(limits, now.mono_ms);
         let ends = due.into_iter().filter_map(|(task, expected, is_away)| {
-            let outcome = match (is_away, expected.is_over) {
-                (true, _) => Outcome::Lost { why: Loss::Unreachable },
-                (false, true) => Outcome::Timeout { status: None },
+            let (outcome, note) = match (is_away, expected.is_over) {
+                (true, _) => {
+                    let note = "the node did not come back from its announced reboot in time";
+                    (Outcome::Lost { why: Loss::Unreachable }, note)
+                }
+                (false, true) => {
+                    (Outcome::Timeout { status: None }, "the node announced a reboot, and did not reboot in time")
+                }
                 (false, false) => return None,
             };
-            let note = "the announced reboot did not come within its limit";
             Some((task, expected.but(outcome, note, now)))
         });
         (next, ends.collect())

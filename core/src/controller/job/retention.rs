@@ -160,8 +160,14 @@ impl Machine {
         }
         let going = self.facts().past_retention();
         self.prunes_on = going.len() >= MAX_PRUNED;
-        for (job, attempt) in going {
-            self.forget(&job, attempt, "it is past its retention");
+        for (job, number) in going {
+            let touched_ms = self.jobs.attempt(&job, number).map_or(0, |attempt| attempt.touched_ms);
+            let is_old = self.cx.now.wall_ms.saturating_sub(touched_ms) >= self.cx.settings.retention_ms;
+            let why = match is_old {
+                true => "it is past its retention",
+                false => "the store has more attempts than keep-attempts",
+            };
+            self.forget(&job, number, why);
         }
     }
 }
