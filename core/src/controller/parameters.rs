@@ -91,7 +91,7 @@ pub(crate) fn environment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
         if let Err(at) = check_name(name) {
             let at = at + 1;
             return Err(wrong(format_args!(
-                "malformed environment name {name:?} at character {at}: expected [A-Za-z0-9_]"
+                "malformed environment name {name:?} at character {at}: expected [A-Za-z_][A-Za-z0-9_]*"
             )));
         }
         if value.contains('\0') {

@@ -93,7 +93,8 @@ impl Jobs {
         }
         let context = json!({"action": action.row.name, "attempt": action.row.attempt, "rank": task.rank, "host": host,
             "outcome": outcome.as_str(), "result": outcome.to_string()});
-        let (job, found) = (action.row.job.clone(), action.late_of_lost(task.rank));
+        let (job, name) = (action.row.job.clone(), action.row.name.clone());
+        let found = action.late_of_lost(task.rank);
         // A good result that a reboot has invalidated is no reason for a drain.
         let invalidated = |ended: &Ended| ended.outcome.went_well() && ended.reboot().is_past();
         // Drains the node again: the operator who undrained the node knew of the loss, but not how the task ended.
@@ -106,7 +107,7 @@ impl Jobs {
             Level::Warning,
             Some(&job),
             Some(host),
-            format!("the controller had already ended task {task}; the node reported its result late: {outcome}"),
+            format!("{name} on rank {} had ended for the controller when its result came: {outcome}", task.rank),
         );
     }
 

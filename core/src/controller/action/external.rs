@@ -191,8 +191,8 @@ impl Jobs {
         if open.is_empty() {
             return None;
         }
-        let (lease, renew_lease) = (Span::from_millis(external.lease_ms), crate::utc::second(action.last_report_ms));
-        let text = format!("its lease was {lease}, its service last reported at {renew_lease}");
+        let (lease, last) = (Span::from_millis(external.lease_ms), crate::utc::second(action.last_report_ms));
+        let text = format!("the service did not report within its lease of {lease}; its last report came at {last}");
         let tail = Tail { script: row.name.to_string(), text };
         let lost = Ended { tails: vec![tail], ..Ended::bare(Outcome::Lost { why: Loss::Lease }, cx.now.wall_ms) };
         let hosts = self.layout(id).map(|layout| layout.hosts_of(&open.ranks));

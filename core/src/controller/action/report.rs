@@ -145,15 +145,15 @@ fn meant(report: &Report, action: &Action, layout: &Layout) -> Result<Part, Refu
     if report.targets.is_none() && report.resources.is_none() {
         return Ok(covers);
     }
-    let over = |what: &dyn std::fmt::Display| Refusal::Conflict(format!("{}: {what}", action.is_over(&covers)));
+    let over = |what: &str| Refusal::Conflict(format!("{}{what}", action.is_over(&covers)));
     let ranks = report.targets.as_ref().map(|targets| layout.choose(targets)).transpose();
     let part = Part {
-        ranks: ranks.map_err(|text| over(&text))?.unwrap_or_default(),
+        ranks: ranks.map_err(|text| over(&format!(": {text}")))?.unwrap_or_default(),
         resources: report.resources.clone().unwrap_or_default(),
     };
     let mut beyond = part.clone();
     beyond.subtract(&covers);
-    if beyond.is_empty() { Ok(part) } else { Err(over(&format_args!("not over {beyond}"))) }
+    if beyond.is_empty() { Ok(part) } else { Err(over(&format!(", and not {beyond}"))) }
 }
 
 const fn is_cancelled(outcome: Option<&Outcome>) -> bool {

@@ -61,8 +61,7 @@ impl Machine {
         match attempt.source {
             Some(_) => Ok(()),
             None => {
-                let text =
-                    format!("job {job} attempt {number} was not added by an edge: its owner is a hook or a person");
+                let text = format!("job {job} attempt {number} was added by a hook or an operator, and not by an edge");
                 Err(Refusal::Conflict(text))
             }
         }

@@ -92,7 +92,7 @@ impl Jobs {
                 self.grow(id, &new, cx);
             } else if (action.row.verdict.is_some() || is_external) && !new.is_empty() {
                 let why = if is_external { "is carried out by a service" } else { "had ended before" };
-                let text = format!("{name} {why}, so it does not run on ranks {new}, which the job dropped");
+                let text = format!("{name} {why}, so it does not run on ranks {new}, which the job hands over now");
                 cx.note(Level::Warning, Some(job), None, text);
                 let begun = self.begun(job, number);
                 for rank in begun.intersection(&new).iter().map(Rank) {

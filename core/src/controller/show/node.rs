@@ -28,8 +28,9 @@ impl Facts<'_> {
             let mut hint = String::new();
             if let Some((job, hosts)) = held {
                 let of = if hosts == 1 { "its only host".to_owned() } else { format!("one of its {hosts} hosts") };
-                hint =
-                    format!("; job {job} holds it as {of} (perilog show {job}; to end it: perilog job cancel {job})");
+                hint = format!(
+                    "; job {job} holds it as {of} (perilog show {job}; to end the job: perilog job cancel {job})"
+                );
             }
             if self.drains.contains_key(host) {
                 hint.push_str("; it is drained: perilog drain");

@@ -57,7 +57,8 @@ fn a_move_sends_each_drain_in_force_again_once() {
     let number = before[0].3;
     assert_eq!(rows(&b)[0], ("n0".to_owned(), false, false, number + 1));
     assert_eq!(rows(&b)[1..], before[1..], "pending notices are sent anyway");
-    assert!(b.notes.iter().any(|note| note.contains("moved to this host, and notifies the drain hook of n0 again")));
+    let moved = "moved here, and sends the drain hook the drains of n0 again";
+    assert!(b.notes.iter().any(|note| note.contains(moved)));
     // The confirmation of the earlier notice, from a command of the other host, does not count.
     ask(&mut b, Request::DrainsDone { drains: vec![(HostName::new("n0").unwrap(), number)], lifted: false });
     assert!(!rows(&b)[0].1);

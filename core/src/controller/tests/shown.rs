@@ -209,7 +209,7 @@ fn a_job_on_two_thousand_unknown_hosts_is_named_and_makes_one_line() {
     assert_eq!(
         text,
         "no node m1000 has ever connected to this controller; job big holds it as one of its 2001 hosts (perilog show \
-         big; to end it: perilog job cancel big)"
+         big; to end the job: perilog job cancel big)"
     );
     b.ask(finish("big", None)).0.unwrap();
     let cancel = Which { action: Some(ActionName::new("epilog").unwrap()), ..which("big", Some("1-2000")) };
@@ -228,7 +228,7 @@ fn a_job_on_two_thousand_unknown_hosts_is_named_and_makes_one_line() {
 fn an_unknown_host_is_held_or_drained_or_both() {
     for (each, held) in [
         (true, ""),
-        (false, "; job j holds it as one of its 2 hosts (perilog show j; to end it: perilog job cancel j)"),
+        (false, "; job j holds it as one of its 2 hosts (perilog show j; to end the job: perilog job cancel j)"),
     ] {
         let (mut b, _) = bench(1, |settings| {
             if each {
