@@ -213,7 +213,7 @@ mod tests {
             (shown(hosts("n[3-1]")), "expected the end of an ascending range, 3 or more\n\n    n[3-1]\n        ^"),
             (shown(hosts("")), "expected at least one rank or host\n\n    \n    ^"),
             (shown(hosts("n0,n/1")),
-             "expected [A-Za-z0-9._-], starting with a letter or a digit\n\n    n0,n/1\n        ^"),
+             "expected [A-Za-z0-9._-], not starting with `.` or `-`\n\n    n0,n/1\n        ^"),
             (shown(job("ƒuZ0Z")), "expected a digit of base 58 (no 0, I, O or l)\n\n    ƒuZ0Z\n       ^"),
             (shown(job("uƒZZ")), "expected [A-Za-z0-9._-], not starting with `.` or `-`\n\n    uƒZZ\n     ^"),
             (shown(targets("0-3,x[")), ""),

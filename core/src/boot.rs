@@ -30,7 +30,8 @@ pub struct BootRecord {
 }
 
 impl BootRecord {
-    /// Returns `true` if the record belongs to the boot with this kernel and this PID 1.
+    /// Returns `true` if the record is of the boot with this boot id of the kernel and this start time of PID 1. A
+    /// start time that is not known, in the record or now (`None`), counts as equal.
     pub fn is_of(&self, kernel: &str, pid1: Option<u64>) -> bool {
         let same_pid1 = self.pid1.zip(pid1).is_none_or(|(before, now)| before == now);
         self.kernel == kernel && same_pid1

@@ -9,8 +9,8 @@ pub fn elsewhere(hosts: &HostList, own: &str) -> Option<String> {
     let others: Vec<&str> = hosts.iter().filter(|host| Some(*host) != own).collect();
     let first = others.first()?;
     Some(format!(
-        "[failover] has the controller on this host or on {}; there: perilog -H {first} COMMAND; where it runs \
-         nowhere: crm_mon -1",
+        "by [failover], the controller runs on this host or on {}. To ask it there: perilog -H {first} COMMAND. If it \
+         runs on none of them: crm_mon -1",
         others.join(", ")
     ))
 }
@@ -23,8 +23,8 @@ mod tests {
     fn the_other_hosts_are_named() {
         let of = |hosts: &str, own: &str| elsewhere(&hosts.parse().unwrap(), own);
         let text = of("ctl[0-1]", "ctl1.hpc").unwrap();
-        assert!(text.contains("this host or on ctl0; there: perilog -H ctl0 COMMAND"), "{text}");
-        assert!(of("ctl[0-2]", "ctl1").unwrap().contains("on ctl0, ctl2; there: perilog -H ctl0"));
+        assert!(text.contains("this host or on ctl0. To ask it there: perilog -H ctl0 COMMAND"), "{text}");
+        assert!(of("ctl[0-2]", "ctl1").unwrap().contains("on ctl0, ctl2. To ask it there: perilog -H ctl0"));
         assert_eq!(of("ctl0", "ctl0"), None);
     }
 }

@@ -32,7 +32,7 @@ pub fn is_own(name: &str) -> bool {
 ///
 /// # Errors
 ///
-/// The offset of the first byte that does not fit.
+/// The offset of the first byte that does not fit; 0 for an empty name.
 pub fn check_name(name: &str) -> Result<(), usize> {
     let fits = |(i, b): (usize, u8)| b == b'_' || b.is_ascii_alphabetic() || (i > 0 && b.is_ascii_digit());
     match name.bytes().enumerate().position(|ib| !fits(ib)) {
@@ -91,7 +91,7 @@ pub fn admit(
 ) -> Result<(BTreeMap<String, String>, u32), String> {
     let bytes: usize = offered.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > MAX_BYTES {
-        return Err(format!("the environment has {bytes} bytes, and the limit is {MAX_BYTES}"));
+        return Err(format!("the variables of the request have {bytes} bytes, and the limit is {MAX_BYTES}"));
     }
     for (name, value) in offered {
         if let Err(at) = check_name(name) {

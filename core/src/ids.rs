@@ -181,7 +181,7 @@ fn check_action(what: &'static str, text: &str) -> Result<(), ParseError> {
 
 fn check_host(what: &'static str, text: &str) -> Result<(), ParseError> {
     let fits = |i, b: u8| b.is_ascii_alphanumeric() || b == b'_' || (i > 0 && (b == b'.' || b == b'-'));
-    check_set(what, text, 253, fits, "[A-Za-z0-9._-], starting with a letter or a digit")
+    check_set(what, text, 253, fits, "[A-Za-z0-9._-], not starting with `.` or `-`")
 }
 
 fn check_resource(what: &'static str, text: &str) -> Result<(), ParseError> {
@@ -226,9 +226,9 @@ impl Attempt {
         Self { whole, nano: 0 }
     }
 
-    /// Returns the attempt of a Flux job whose `alloc` event has this timestamp (RFC 18: seconds since 1970).
-    /// Rounds to microseconds: the hook and the edge read the same number from different logs, and must name the same
-    /// attempt. `None`: the timestamp is negative or not finite.
+    /// Returns the attempt of a Flux job whose `alloc` event has this timestamp (RFC 18: seconds since 1970). Rounds to
+    /// microseconds: the hook and the edge read the same number from different logs, and must name the same attempt.
+    /// `None`: the timestamp is negative, not finite, or 2^64 or more.
     pub fn of_alloc(timestamp: f64) -> Option<Self> {
         format!("{timestamp:.6}").parse().ok()
     }
@@ -379,7 +379,7 @@ impl fmt::Display for TaskId {
 /// too.
 pub const UNIT_PREFIX: &str = "perilog-task-";
 
-/// Returns the stem of a task: the name of the unit without `.service`, and of the task's directory. At most 139 bytes.
+/// Returns the stem of a task: the name of the unit without `.service`, and of the task's directory. At most 134 bytes.
 pub fn stem(action: &ActionName, job: &JobId, task: TaskId) -> String {
     format!("{UNIT_PREFIX}{action}-{job}-{}-{}", task.rank, task.action.tail())
 }
@@ -400,16 +400,16 @@ pub struct Epoch {
 impl Epoch {
     /// Returns the highest number that an agent accepts at this time by its clock (ms since 1970).
     ///
-    /// Each start of a controller adds one to the number, so no number comes near the seconds since 1970. With a stolen
-    /// key and one huge epoch, a thief could otherwise shut the true controller out: a take-over must find a higher
-    /// number. What a thief can reach, a take-over reaches a day later, because time goes on for both.
+    /// Without this bound, a thief with a stolen key could have agents accept one huge epoch, and no take-over of the
+    /// true controller would find a higher number. The true number grows by one with each start of a controller, and
+    /// stays far below the seconds since 1970. A number that a thief can reach today, a take-over reaches a day later
+    /// ([`Self::highest_reachable`]).
     pub const fn highest_acceptable(wall_ms: u64) -> u64 {
         since_1970(wall_ms) + 2 * DAY
     }
 
     /// Returns the highest reported number that a take-over goes above, by the controller's clock (ms since 1970). It
-    /// is a day below what agents accept, so the clock of an agent may be a day behind that of the
-    /// controller.
+    /// is a day below what agents accept, so an agent whose clock is a day behind the controller's accepts it too.
     pub const fn highest_reachable(wall_ms: u64) -> u64 {
         since_1970(wall_ms) + DAY
     }

@@ -69,8 +69,7 @@ impl fmt::Display for Part {
     }
 }
 
-/// The number of ranks of a job that may fail named checks before the job fails: `2`, or `10%` of the job's ranks,
-/// rounded down.
+/// The number of failed ranks that a job forgives: `2`, or `10%` of the job's ranks, rounded down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Tolerance {

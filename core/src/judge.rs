@@ -13,6 +13,7 @@ mod report;
 mod tests;
 
 use crate::defect;
+use crate::ids::UNIT_PREFIX;
 use crate::outcome::{ExitStatus, Failure, Loss, Outcome};
 use crate::task::{
     Claim, Ended, Intent, NO_CLAIM, Process, RAN_NOTHING, RUNNER, RunResult, StepRecord, Tail, UnitFacts,
@@ -57,8 +58,8 @@ pub fn judge(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
             };
             (of_result(result), Some(note.to_owned()))
         }
-        (claim, Some(unit), None) => (of_unit(unit, claim, evidence), None),
-        (_, Some(unit), Some(result)) => of_both(unit, result, evidence),
+        (claim, Some(unit), None) => (of_unit(unit, claim, evidence, intent), None),
+        (_, Some(unit), Some(result)) => of_both(unit, result, evidence, intent),
     };
     // No resource manager waits for the boot of a local task (`Exec`): an announced boot does not change its outcome.
     let booted = (!intent.local && boot::was_shut_down(&outcome, evidence)).then(|| boot::of_steps(evidence.steps));
@@ -152,7 +153,12 @@ const fn is_exec_code(code: u8) -> bool {
     code >= 200 && code <= 245
 }
 
-fn of_both(unit: &UnitFacts, result: &RunResult, evidence: &Evidence<'_>) -> (Outcome, Option<String>) {
+fn of_both(
+    unit: &UnitFacts,
+    result: &RunResult,
+    evidence: &Evidence<'_>,
+    intent: &Intent,
+) -> (Outcome, Option<String>) {
     let from_result = of_result(result);
     let exit = exit_of(unit);
     let systemd_agrees = unit.result == if result.status == 0 { "success" } else { "exit-code" };
@@ -168,7 +174,7 @@ fn of_both(unit: &UnitFacts, result: &RunResult, evidence: &Evidence<'_>) -> (Ou
         Some(ExitStatus::Exit(0)) if unit.result == "success" => return (from_result, Some(note)),
         Some(ExitStatus::Exit(0)) => failed(Failure::Unit(unit.result.clone())),
         Some(ExitStatus::Exit(code)) => failed(Failure::Exit(code)),
-        Some(ExitStatus::Signal(_)) | None => of_unit(unit, evidence.claim, evidence),
+        Some(ExitStatus::Signal(_)) | None => of_unit(unit, evidence.claim, evidence, intent),
     };
     let worse = if badness(&from_result) > badness(&from_unit) { from_result } else { from_unit };
     (worse, Some(note))
@@ -181,7 +187,7 @@ fn badness(outcome: &Outcome) -> (u8, u8) {
 }
 
 /// Returns the outcome according to the unit and the claim, without the runner's result: never `ok`.
-fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> Outcome {
+fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>, intent: &Intent) -> Outcome {
     let failed = |why| Outcome::Failed { why };
     let exit = exit_of(unit);
     if unit.result == "oom-kill" {
@@ -191,20 +197,23 @@ fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> 
         (None, Some(ExitStatus::Exit(NOT_EXECUTED))) => {
             failed(Failure::Exec(format!("systemd cannot execute {RUNNER} (exit {NOT_EXECUTED}): is it installed?")))
         }
-        (None, Some(ExitStatus::Exit(code))) if is_exec_code(code) => {
-            failed(Failure::Exec(format!("systemd exit code {code}, systemd.exec(5): {DROP_INS}")))
-        }
+        (None, Some(ExitStatus::Exit(code))) if is_exec_code(code) => failed(Failure::Exec(format!(
+            "systemd failed before the runner began (exit {code}, see systemd.exec(5)): {DROP_INS}"
+        ))),
         (None, Some(ExitStatus::Exit(NO_CLAIM))) => Outcome::Refused {
             why: format!(
-                "its runner could not write its claim in /run/perilog and ran nothing (exit {NO_CLAIM}): is /run full \
-                 (df /run; df -i /run)?"
+                "its runner could not write to /run/perilog, and ran no script (exit {NO_CLAIM}): is /run full (df \
+                 /run; df -i /run)?"
             ),
         },
-        (None, Some(ExitStatus::Exit(code))) if RAN_NOTHING.contains(&code) => Outcome::Refused {
-            why: format!(
-                "the runner did not claim the task and ran nothing (exit {code}): see the journal of its unit"
-            ),
-        },
+        (None, Some(ExitStatus::Exit(code))) if RAN_NOTHING.contains(&code) => {
+            // Not the name of this unit: a drain of many nodes for one cause has one reason.
+            let units = format!("{UNIT_PREFIX}{}-{}-*", intent.start.action, intent.start.job);
+            let why = format!(
+                "its runner stopped before it ran any script (exit {code}): see journalctl -u '{units}' on that node"
+            );
+            Outcome::Refused { why }
+        }
         // The runner was killed before its claim; or it made the claim, and another program removed the claim.
         (None, Some(_)) => failed(Failure::NoResult(exit)),
         (None, None) => {

@@ -51,8 +51,8 @@ impl From<Epoch> for AcceptedEpoch {
     }
 }
 
-/// An epoch of a controller with this store. An epoch begins with a start of the controller, or when a running
-/// controller raises its epoch (`perilog controller recover --take-over`).
+/// An epoch of the controller in the history of its store. An epoch begins with a start of the controller, or when a
+/// running controller raises its epoch (`perilog controller recover --take-over`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpochRange {
     pub epoch: Epoch,

@@ -131,7 +131,7 @@ pub enum FromAgent {
         task: TaskId,
         ended: Box<Ended>,
     },
-    /// Announces that a boot of this host ends the task, because a script said so. The agent repeats the message
+    /// Announces that a boot of this host ends the task, because a script announced it. The agent repeats the message
     /// whenever the foreseen end changes.
     ExpectsBoot {
         task: TaskId,

@@ -7,8 +7,8 @@
 //!   part): the job continued without these ranks too.
 //!
 //! A rank that failed and was not forgiven still counts: only an operator can report a milestone in its place. So a job
-//! may never reach a milestone. Once all ranks are released, perilog tells waiting clients that the milestone will not
-//! come.
+//! may never reach a milestone. Once all ranks are released, perilog reports to waiting clients that the milestone will
+//! not come.
 
 use std::collections::{BTreeMap, BTreeSet};
 

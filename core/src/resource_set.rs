@@ -175,7 +175,7 @@ impl ResourceSet {
             HostList::from_names(by_rank.values()).map_err(|error| InvalidR::new("execution.nodelist", error))?;
         let scheduling = match (&self.scheduling, &other.scheduling) {
             (Some(one), Some(two)) if one != two => {
-                return Err(InvalidR::new("scheduling", "two different ones cannot be one"));
+                return Err(InvalidR::new("scheduling", "the two sets have different values of this key"));
             }
             (one, two) => one.clone().or_else(|| two.clone()),
         };

@@ -134,8 +134,8 @@ fn a_unit_that_a_drop_in_ends_is_no_success_and_says_who_knows() -> Result<()> {
         ("RootDirectory=/nowhere", doctor),
         ("StandardInput=file:/nowhere", doctor),
         ("ExecCondition=/bin/false", "lost"),
-        ("ProtectSystem=strict", "could not write its claim"),
-        ("User=nobody", "ran nothing"),
+        ("ProtectSystem=strict", "could not write to /run/perilog"),
+        ("User=nobody", "before it ran any script"),
         ("ExecStart=\nExecStart=/bin/true", "no result"),
     ]
     .into_iter()

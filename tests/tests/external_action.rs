@@ -72,8 +72,10 @@ fn unreported_parts_are_lost_with_the_services_lease() -> Result<()> {
         [part("1", "[]", false), part("", "[\"rabbit1\"]", false), part("0", "[]", false), part("2", "[]", true)];
     ensure!(released(&cluster)? == expect, "{:?}", released(&cluster)?);
     let drains = cluster.perilog(&["drain"])?.ok()?;
-    let reason =
-        format!("stage: lost (the lease of its service expired): its lease was {LEASE}s, its service last reported at");
+    let reason = format!(
+        "stage: lost (the lease of its service expired): the service did not report within its lease of {LEASE}s; its \
+         last report came at"
+    );
     ensure!(drains.contains("n2") && drains.contains(&reason), "{drains}");
     ensure!(!drains.contains("n0") && !drains.contains("n1"), "{drains}");
     let verdicts = reported(&cluster, "verdict")?;

@@ -39,7 +39,7 @@ fn nodes_accept_one_of_two_active_hosts_and_both_say_so() -> Result<()> {
     })?;
     ensure!(failover.fenced().is_empty(), "{:?}", failover.fenced());
     let journal = second.sh("journalctl --no-pager -o cat -u perilog-controller")?;
-    ensure!(journal.contains("nodes have accepted commits that this store never made"), "{journal}");
+    ensure!(journal.contains("nodes report a newer state than this store has"), "{journal}");
     for host in [first, second] {
         for job in ["i", "j", "k"] {
             runs.push(host.spawn(&prolog(job))?);

@@ -34,11 +34,11 @@ use crate::message::Phase;
 /// 4. [`Self::handle`] the inputs; go on at 2. The effect `WakeAt` names the time of the next `Tick`: the machine
 ///    checks no limit before that input comes.
 ///
-/// Later calls have later times: `mono_ms` counts while the controller runs and decides; `wall_ms` is for people.
+/// Later calls have later times: `mono_ms` decides limits and waits; `wall_ms` dates events, and decides retention.
 ///
 /// The machine guarantees: what is rebuilt from its records is what it was, so a crash after any commit loses nothing
-/// that an effect has said; each request gets one `Reply`, in this batch or a later one; no input makes it panic, and
-/// no collection grows without a bound ([`Self::sizes`]).
+/// that an effect has reported; each request gets one `Reply`, in this batch or a later one, unless its client hangs
+/// up; no input makes it panic, and no collection grows without a bound ([`Self::sizes`]).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
     pub(super) cx: Context,
@@ -65,8 +65,9 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Handles a batch: each input with its changes, in order; then the verdicts, hand-overs and releases that follow.
-    /// The caller must commit the records before any effect leaves.
+    /// Handles a batch: first what earlier batches left, then each input with the changes that it queues, last the
+    /// verdicts, hand-overs and releases that follow. The caller must commit the records before it carries out an
+    /// effect.
     pub fn handle(&mut self, inputs: Vec<Input>, now: Now) -> Output {
         self.cx.now = now;
         let later = self.cx.quota.begin();
@@ -102,7 +103,7 @@ impl Machine {
         self.close_batch()
     }
 
-    /// Carries out everything that is due now: checks the limits of actions, and forgets attempts
+    /// Carries out everything that is due now: drops half lists, checks the limits of actions, and forgets attempts
     /// past their retention.
     pub(crate) fn on_tick(&mut self) {
         // The end of the batch asks for the next tick.

@@ -15,15 +15,14 @@
 //! | `releases` | released ranks, drained hosts, notices to the resource manager |
 //! | `edge` | which attempts an edge's list adds, takes up or ends; which requests an edge may make |
 //! | `recovery` | what the controller may do while its store may be behind |
-//! | `operator` | resolutions, cancels, manual drains, and the quiesced state |
+//! | `operator` | resolutions, cancels, manual drains |
 //! | `show` | nothing: the views for operators |
 //! | `snapshot` | nothing: a snapshot as a store, for the simulator and the tests |
 //!
 //! Files: `machine` is the state, its contract and the way of a batch through it; `load` rebuilds it from the store;
 //! `facts` answers questions that need several parts; `requests` passes each client's request to the part that decides;
-//! `events` writes ends and verdicts to the event log; `parameters` reads the API's forms of values; `settings` applies
-//! new settings; `writer` commits batches; `trace` writes what the machine gets
-//! and makes of it, and plays it again.
+//! `events` writes ends and drains to the event logs; `parameters` reads the API's forms of values; `settings` applies
+//! new settings; `writer` commits batches; `trace` writes what the machine gets and makes of it, and plays it again.
 //!
 //! All times and spans are milliseconds. Limits, probes and graces count on the monotonic clock (`mono_ms`), which ends
 //! with this controller. What the store keeps and people read is wall clock time (`wall_ms`), since 1970.

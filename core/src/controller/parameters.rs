@@ -40,7 +40,7 @@ pub(crate) fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Optio
     Ok(Option::<Text>::deserialize(deserializer)?.map(|Text(text)| text))
 }
 
-/// Reads a part of the name of a source.
+/// Reads the name or the instance of a source, which must not be empty.
 pub(crate) fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let name = text(deserializer)?;
     if name.is_empty() { Err(wrong("a source must have a name and an instance")) } else { Ok(name) }
@@ -59,7 +59,7 @@ pub(super) fn write_timeout<S: Serializer>(timeout_ms: &Option<u64>, serializer:
     timeout_ms.map(Span::from_millis).serialize(serializer)
 }
 
-/// Reads an age in milliseconds; nothing has an infinite age.
+/// Reads an optional age in milliseconds: 0 if there is none, the longest possible one for `infinity`.
 pub(crate) fn age<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     Ok(Option::<Span>::deserialize(deserializer)?.map_or(0, |age| age.as_millis().unwrap_or(u64::MAX)))
 }
@@ -91,7 +91,7 @@ pub(crate) fn environment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
         if let Err(at) = check_name(name) {
             let at = at + 1;
             return Err(wrong(format_args!(
-                "malformed environment name {name:?} at character {at}: expected [A-Za-z0-9_]"
+                "malformed environment name {name:?} at character {at}: expected [A-Za-z_][A-Za-z0-9_]*"
             )));
         }
         if value.contains('\0') {

@@ -46,8 +46,8 @@ impl Jobs {
         }
         if !found && let Some(name) = &which.action {
             let text = format!("job {} attempt {number} has no action {name}", which.job);
-            let elsewhere =
-                self.attempt_with(&which.job, name).map(|other| format!("; attempt {other} has: --attempt {other}"));
+            let elsewhere = self.attempt_with(&which.job, name);
+            let elsewhere = elsewhere.map(|other| format!("; attempt {other} has one: --attempt {other}"));
             return Err(Refusal::NoSuchAction(text + &elsewhere.unwrap_or_default()));
         }
         Ok(tasks)
@@ -246,8 +246,10 @@ impl Facts<'_> {
                     None => match self.may_lack_jobs_before() {
                         Some(ms) => {
                             let before = utc::second(ms);
-                            let note = format!("this store may lack jobs that began before {before}");
-                            Refusal::NoSuchJob(format!("{text}; {note}: perilog ps --abandoned"))
+                            Refusal::NoSuchJob(format!(
+                                "{text}. The store was restored or lost, and may lack jobs from before {before}: see \
+                                 perilog ps --abandoned"
+                            ))
                         }
                         None => refusal,
                     },
@@ -265,7 +267,8 @@ impl Nodes {
     /// Too many questions are open, or `which` names no such job, attempt, action, rank or host.
     fn ask(&mut self, which: AskWhich, mut ask: Ask, jobs: &Jobs, cx: &mut Context) -> Result<Reply, Refusal> {
         if self.questions.len() >= MAX_QUESTIONS {
-            return Err(Refusal::Unavailable("too many requests to nodes are open: ask again later".to_owned()));
+            let text = "too many questions to nodes are open: repeat the command later";
+            return Err(Refusal::Unavailable(text.to_owned()));
         }
         let hosts = match which {
             AskWhich::Hosts(hosts) => hosts,

@@ -33,7 +33,7 @@ pub struct Writer {
     /// The nonce of every epoch of this process. A machine that is rebuilt within the process gets the same nonce and a
     /// new epoch number.
     nonce: u64,
-    /// The machine; `None` before the first [`Writer::begin`], and after a failed commit.
+    /// The machine. `None`: before the first [`Writer::begin`], and from a failed commit to the next one.
     machine: Option<Machine>,
     /// `true` if the machine was last notified that the disk is full.
     full: bool,
@@ -95,8 +95,8 @@ impl Writer {
         Self { quota, ..self }
     }
 
-    /// Returns the machine; `None` before the first `begin` and after a failed commit, when the driver accepts no
-    /// connection.
+    /// Returns the machine. `None`: before the first `begin`, and from a failed commit to the next `begin`. Meanwhile
+    /// the driver ends new sessions and refuses requests.
     pub const fn machine(&self) -> Option<&Machine> {
         self.machine.as_ref()
     }
@@ -153,7 +153,8 @@ impl Writer {
         Batch { output: machine.map(|machine| machine.handle(inputs, now)).unwrap_or_default() }
     }
 
-    /// Records whether the disk under the store is full. If that has changed, returns the input for a loaded machine.
+    /// Records whether the disk under the store is full, and returns the input for the machine if that has changed.
+    /// Without a machine, does nothing.
     pub fn disk(&mut self, full: bool) -> Option<Input> {
         let news = self.machine.is_some() && full != self.full;
         self.full = if self.machine.is_some() { full } else { self.full };
@@ -205,11 +206,11 @@ mod tests {
     fn each_epoch_continues_the_numbers_of_commits() {
         let (mut store, mut writer) = (Snapshot::default(), Writer::new(settings(), 7));
         assert!(writer.machine().is_none() && writer.disk(true).is_none());
-        for epoch_range in 1..=3 {
+        for number in 1..=3 {
             let batch = writer.begin(store.clone(), NOW);
             let left = commit(&mut store, &mut writer, batch);
             let newest = left.anchor.unwrap();
-            assert_eq!((newest.epoch.number, newest.epoch.nonce, newest.number), (epoch_range, 7, epoch_range));
+            assert_eq!((newest.epoch.number, newest.epoch.nonce, newest.number), (number, 7, number));
             assert_eq!(store.history.newest(), Some(newest));
         }
     }

@@ -18,8 +18,8 @@ impl BootId {
         later.checked_sub(soft).filter(|_| kernel == of)
     }
 
-    /// Returns the kernel's part of the id, which all boots of one kernel share. An id of an agent that knew no nonce
-    /// gives less than the kernel's part, so it is of no other id's kernel.
+    /// Returns the kernel's part of the id, which all boots of one kernel share. An id without a nonce, from an older
+    /// agent, gives only a piece of the kernel's part, which no other id has.
     #[must_use]
     pub fn kernel(&self) -> &str {
         let (of, _) = self.parts();

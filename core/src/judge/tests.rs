@@ -117,11 +117,15 @@ fn ok_needs_everything_and_anything_missing_is_something_else() {
 fn without_a_result_the_unit_speaks_and_never_says_ok() {
     let runner = Claim::Runner(invocation(CLAIMED));
     let no_claim = |code| Outcome::Refused {
-        why: format!("the runner did not claim the task and ran nothing (exit {code}): see the journal of its unit"),
+        why: format!(
+            "its runner stopped before it ran any script (exit {code}): see journalctl -u 'perilog-task-prolog-j-*' on \
+             that node"
+        ),
     };
-    let why = "its runner could not write its claim in /run/perilog and ran nothing (exit 73): is /run full (df /run; \
-               df -i /run)?";
+    let why = "its runner could not write to /run/perilog, and ran no script (exit 73): is /run full (df /run; df -i \
+               /run)?";
     let no_room = Outcome::Refused { why: why.to_owned() };
+    let before = "systemd failed before the runner began";
     #[rustfmt::skip]
     let table = [
         // No claim: no script ran.
@@ -134,7 +138,7 @@ fn without_a_result_the_unit_speaks_and_never_says_ok() {
         (None, exited(203), failed(F::Exec(
             "systemd cannot execute /usr/libexec/perilog/perilog-runner (exit 203): is it installed?".to_owned()
         ))),
-        (None, exited(226), failed(F::Exec(format!("systemd exit code 226, systemd.exec(5): {DROP_INS}")))),
+        (None, exited(226), failed(F::Exec(format!("{before} (exit 226, see systemd.exec(5)): {DROP_INS}")))),
         (None, unit("signal", 2, 9), failed(F::NoResult(Some(Signal(9))))),
         (None, unit("oom-kill", 2, 9), failed(F::Oom)),
         (

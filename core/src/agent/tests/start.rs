@@ -98,7 +98,7 @@ fn what_the_node_does_not_take_is_refused_with_nothing_written() {
         ),
         (
             changed(|s| drop(s.env.insert("FLUX_JOB_ID".to_owned(), "x".repeat(70_000)))),
-            &["finished j.1.prolog.0 refused (the environment has 70011 bytes*"],
+            &["finished j.1.prolog.0 refused (the variables of the request have 70011 bytes*"],
         ),
         (changed(|s| s.job = job("k")), &["finished j.1.prolog.0 refused (the task's id does not fit its job*"]),
         (

@@ -100,7 +100,8 @@ fn a_unit_that_found_no_task_goes_before_the_next_start() {
     }
     bed.feed(queued(id));
     bed.feed(task_changed(id));
-    let refused = "refused (the runner did not claim the task and ran nothing (exit 66): see the journal of its unit)";
+    let refused = "refused (its runner stopped before it ran any script (exit 66): see journalctl -u \
+                   'perilog-task-prolog-j-*' on that node)";
     bed.check(inspected(id, ghost(NO_TASK)), &[&format!("take-claim j.1.prolog.0 {refused}")]);
 }
 

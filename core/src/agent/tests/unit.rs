@@ -92,8 +92,8 @@ fn a_runner_that_never_claimed_is_never_a_success() {
         (0, "failed (its runner ended with exit 0 and no result)"),
         (
             73,
-            "refused (its runner could not write its claim in /run/perilog and ran nothing (exit 73): is /run full (df \
-             /run; df -i /run)?)",
+            "refused (its runner could not write to /run/perilog, and ran no script (exit 73): is /run full (df /run; \
+             df -i /run)?)",
         ),
         (
             203,

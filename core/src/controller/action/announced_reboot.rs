@@ -45,8 +45,8 @@ use crate::task::{Ended, Reboot, survives_reboot};
 const EARLIER: u32 = u32::MAX;
 
 impl Jobs {
-    /// Returns the ranks of the action's attempt on hosts that are to reboot, because a script announced it.
-    /// Start-grace does not count on these ranks.
+    /// Returns the ranks of the action's attempt whose hosts are to reboot, because a script of any job has announced a
+    /// reboot there. Start-grace does not count on these ranks.
     pub(crate) fn to_boot(&self, id: ActionId) -> IdSet {
         let mut hosts = BTreeSet::new();
         for action in self.table.live_actions() {
@@ -80,8 +80,9 @@ impl Jobs {
         }
     }
 
-    /// Ends a rank whose node has rebooted as announced. Returns `false` if the rank expects no reboot, or the node is
-    /// still in the same boot.
+    /// Ends a rank that expects a reboot, because its node is in another boot: with the announced end, as `timeout` if
+    /// the reboot came too late, or as `lost` if another machine came or a second reboot has undone a prolog. Returns
+    /// `false` if the rank expects no reboot, or the node is still in the same boot.
     pub(crate) fn booted(&mut self, task: TaskId, boot_number: u32, machine: &MachineId, cx: &mut Context) -> bool {
         let Some(action) = self.action_mut(task.action) else { return false };
         let Some(expected) = action.expected.get(&task.rank) else { return false };
@@ -116,7 +117,8 @@ impl Jobs {
 
 impl Machine {
     /// Records that a script of the task has announced a reboot of the node, and confirms the announcement to the node.
-    /// `ended`: the end that the task gets once the node has rebooted.
+    /// Does neither if the rank has ended: without the confirmation, the script does not reboot. `within_ms`: the rest
+    /// of the task's limit; `None`: no limit. `ended`: the end that the task gets once the node has rebooted.
     pub(crate) fn on_expects_boot(
         &mut self,
         id: SessionId,
@@ -199,7 +201,7 @@ impl Machine {
 
 impl Facts<'_> {
     /// Returns the number of the present boot of the task's node, and the node's machine; `None`: the controller does
-    /// not know the node.
+    /// not know the task or its node.
     fn boot_of(&self, task: TaskId) -> Option<(u32, MachineId)> {
         let node = self.nodes.of(&self.jobs, task);
         node.map(|node| (node.row.boot_number, node.row.machine.clone()))

@@ -17,8 +17,8 @@ fn split<T>(limits: impl Iterator<Item = (u64, T)>, now_ms: u64) -> (Option<u64>
 }
 
 /// Sorts items by their limits, as [`split`] does, but stops once more than `most` items have passed their limit: the
-/// next time is then `now_ms`. `ends`: returns `true` for an item that its limit ends; no other item counts, because it
-/// would be found again.
+/// next time is then `now_ms`. `ends`: returns `true` for an item that the caller will end. Only such items count
+/// towards `most`: another item stays, and would use up the number again at each check.
 fn split_some<T>(
     limits: impl Iterator<Item = (u64, T)>,
     now_ms: u64,
@@ -108,8 +108,9 @@ impl Facts<'_> {
 
     /// Returns the accepted tasks of absent nodes that are to end as `lost (unreachable)` now, and the time (monotonic)
     /// at which the next such task may follow; `None`: none can. A task is given up when all of this holds:
-    /// start-grace, then its time limit, then the grace have passed; its not-after has passed; its node has been away
-    /// for the grace. A task without a limit is never given up.
+    /// start-grace, then its time limit, then unreachable-grace have passed; its not-after has passed; its node has
+    /// been away for unreachable-grace. A task without a limit is never given up. Leaves out tasks that announced a
+    /// reboot.
     fn unreachable(&self, id: ActionId) -> (Option<u64>, Vec<TaskId>) {
         let Some(action) = self.jobs.action(id).filter(|action| action.has_limits()) else { return (None, Vec::new()) };
         let (settings, now) = (&self.cx.settings, self.cx.now);
@@ -168,19 +169,23 @@ impl Facts<'_> {
         });
         let (next, due) = split(limits, now.mono_ms);
         let ends = due.into_iter().filter_map(|(task, expected, is_away)| {
-            let outcome = match (is_away, expected.is_over) {
-                (true, _) => Outcome::Lost { why: Loss::Unreachable },
-                (false, true) => Outcome::Timeout { status: None },
+            let (outcome, note) = match (is_away, expected.is_over) {
+                (true, _) => {
+                    let note = "the node did not come back from its announced reboot in time";
+                    (Outcome::Lost { why: Loss::Unreachable }, note)
+                }
+                (false, true) => {
+                    (Outcome::Timeout { status: None }, "the node announced a reboot, and did not reboot in time")
+                }
                 (false, false) => return None,
             };
-            let note = "the announced reboot did not come within its limit";
             Some((task, expected.but(outcome, note, now)))
         });
         (next, ends.collect())
     }
 
-    /// Returns the earliest time (monotonic) at which the machine needs a tick: for a limit, a probe, the recovery or
-    /// retention. `None`: nothing waits for a time.
+    /// Returns the earliest time (monotonic) at which the machine needs a tick: for a limit, a probe, the recovery, a
+    /// half list, retention, or work that the quota has left for the next batch. `None`: nothing waits for a time.
     pub(crate) fn next_check(&self) -> Option<u64> {
         let limits = self.jobs.table.next_deadline();
         let rest = self.cx.quota.continues().then_some(self.cx.now.mono_ms);

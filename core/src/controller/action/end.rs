@@ -93,7 +93,8 @@ impl Jobs {
         }
         let context = json!({"action": action.row.name, "attempt": action.row.attempt, "rank": task.rank, "host": host,
             "outcome": outcome.as_str(), "result": outcome.to_string()});
-        let (job, found) = (action.row.job.clone(), action.late_of_lost(task.rank));
+        let (job, name) = (action.row.job.clone(), action.row.name.clone());
+        let found = action.late_of_lost(task.rank);
         // A good result that a reboot has invalidated is no reason for a drain.
         let invalidated = |ended: &Ended| ended.outcome.went_well() && ended.reboot().is_past();
         // Drains the node again: the operator who undrained the node knew of the loss, but not how the task ended.
@@ -106,7 +107,7 @@ impl Jobs {
             Level::Warning,
             Some(&job),
             Some(host),
-            format!("the controller had already ended task {task}; the node reported its result late: {outcome}"),
+            format!("{name} on rank {} had ended for the controller when its result came: {outcome}", task.rank),
         );
     }
 
@@ -172,9 +173,9 @@ impl Facts<'_> {
 
 impl Jobs {
     /// Logs a script past its limit, once for each script. Returns the reason to drain the task's node, for
-    /// [`Machine::on_overdue`]. `None`: no script is past its limit, it was logged before, the task has ended, or the
-    /// rank has its maximum number of events. The store keeps which scripts were logged, so a restarted controller does
-    /// not drain the node again after an operator has lifted the drain.
+    /// [`Machine::on_overdue`]. `None`: no script is past its limit, it was logged before, the task has ended otherwise
+    /// than as `ok`, or the rank has its maximum number of events. The store keeps which scripts were logged, so a
+    /// restarted controller does not drain the node again after an operator has lifted the drain.
     pub(crate) fn past_its_limit(
         &mut self,
         host: &HostName,
@@ -330,7 +331,8 @@ impl Jobs {
 
     /// Returns the after-action that should have cleaned up after this task, but was cancelled before a Start was sent.
     /// The caller then drains the task's host, even if an operator has lifted an earlier drain: that operator did not
-    /// know how the task ended. `None`: there is no such after-action, or neither scripts nor a service did any work.
+    /// know how the task ended. `None`: there is no such after-action, the task is itself one of an after-action, or
+    /// neither scripts nor a service did any work.
     pub(crate) fn lacking_after_action(&self, task: TaskId, ended: &Ended) -> Option<&ActionName> {
         let action = self.action(task.action).filter(|action| !self.follows(action))?;
         // A cancelled service may have worked, but reports no work.

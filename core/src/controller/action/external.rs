@@ -57,8 +57,8 @@ pub(crate) fn row(row: ActionRow, external: External) -> ActionRow {
     ActionRow { waiting: IdSet::new(), accepted, timeout_ms: None, held, external, ..row }
 }
 
-/// Checks that the attempt `entry` has the requested resources, and that all of them are unreleased. `None`: the
-/// attempt would be new, and counts as one without resources.
+/// Checks that the attempt `entry` has the requested resources, and that none of them was released. `None`: the attempt
+/// would be new, and counts as one without resources.
 ///
 /// # Errors
 /// `Conflict`, with the first resource that the attempt lacks or has released.
@@ -86,8 +86,8 @@ impl Jobs {
     /// `Unavailable` for each of these older attempts:
     ///
     /// * an attempt with an open action on one of the hosts or resources;
-    /// * an attempt that is open and not released whole;
-    /// * if the request's attempt would be new: any attempt that is not released whole.
+    /// * an attempt that is open and not fully released;
+    /// * if the request's attempt would be new: any attempt that is not fully released.
     pub(crate) fn check_alone(
         &self,
         run: &RunRequest,
@@ -191,8 +191,8 @@ impl Jobs {
         if open.is_empty() {
             return None;
         }
-        let (lease, renew_lease) = (Span::from_millis(external.lease_ms), crate::utc::second(action.last_report_ms));
-        let text = format!("its lease was {lease}, its service last reported at {renew_lease}");
+        let (lease, last) = (Span::from_millis(external.lease_ms), crate::utc::second(action.last_report_ms));
+        let text = format!("the service did not report within its lease of {lease}; its last report came at {last}");
         let tail = Tail { script: row.name.to_string(), text };
         let lost = Ended { tails: vec![tail], ..Ended::bare(Outcome::Lost { why: Loss::Lease }, cx.now.wall_ms) };
         let hosts = self.layout(id).map(|layout| layout.hosts_of(&open.ranks));
@@ -242,7 +242,7 @@ impl Jobs {
     /// Checks that the attempt that `which` names has each resource in `which`.
     ///
     /// # Errors
-    /// `Invalid`, with the first named resource that the attempt does not have. There is no such job or attempt.
+    /// `Invalid`, with the first named resource that the attempt does not have; `NoSuchJob` or `NoSuchAttempt`.
     pub(crate) fn check_named(&self, which: &Which) -> Result<(), Refusal> {
         let (number, attempt) = self.attempt_meant(&which.job, which.attempt)?;
         let has = &attempt.terms.resources;
@@ -299,8 +299,8 @@ impl Action {
         Part { ranks: self.open_ranks(), resources }
     }
 
-    /// Returns the resources that have ended, but not well, as `{name: outcome}`; `None` if there is none. A
-    /// resource that has not ended is none.
+    /// Returns the resources that have ended, but not well, as `{name: outcome}`. `None`: each resource is open or
+    /// ended well, or the action has none.
     pub(crate) fn bad_resources(&self) -> Option<serde_json::Value> {
         let bad = self.row.external.iter().flat_map(|external| external.bad());
         let bad: serde_json::Map<_, _> =

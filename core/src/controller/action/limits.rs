@@ -80,8 +80,8 @@ impl Action {
     /// Returns the time limit (ms) of a rank's scripts: the limit that the node reported, or else the limit of the
     /// action. `None`: no limit.
     pub(crate) fn limit(&self, rank: Rank) -> Option<u64> {
-        let logged = self.row.limits.iter().find_map(|(limit, ranks)| ranks.contains(rank.0).then_some(*limit));
-        logged.or(self.row.timeout_ms)
+        let reported = self.row.limits.iter().find_map(|(limit, ranks)| ranks.contains(rank.0).then_some(*limit));
+        reported.or(self.row.timeout_ms)
     }
 
     pub(crate) fn has_limits(&self) -> bool {
@@ -108,8 +108,8 @@ impl Jobs {
         tasks.iter().for_each(|task| self.check_by(task.action, at_ms));
     }
 
-    /// Starts the limits of an action anew, from now, for example when the action begins or its attempt thaws. Ranks
-    /// with a time of their own (`ready_ms`) and announced reboots keep their times.
+    /// Starts the limits of an action anew, from now, for example when the action begins or its attempt is no longer
+    /// suspended. Ranks with a time of their own (`ready_ms`) and announced reboots keep their times.
     pub(crate) fn arm(&mut self, id: ActionId, cx: &Context) {
         if let Some(action) = self.action_mut(id) {
             let first = action.row.external.as_ref().map_or(cx.settings.start_grace_ms, |external| external.lease_ms);
@@ -148,8 +148,8 @@ impl Jobs {
     }
 
     /// If `phase` says that processes of the task linger, schedules the check that drains the node when they linger too
-    /// long. They may linger for the task's time limit, from the first such report to this controller. Schedules no
-    /// check for a task without a limit.
+    /// long. The processes may linger as long as the task's time limit, from the first such report to this controller
+    /// on. Schedules no check for a task without a limit.
     pub(crate) fn watch_lingering(&mut self, task: TaskId, phase: &Phase, now: Now) {
         let lingers = matches!(phase, Phase::Lingering { .. });
         let Some(action) = self.action_mut(task.action).filter(|a| lingers && a.is_open_on(task.rank)) else {

@@ -137,8 +137,8 @@ impl Jobs {
         }
     }
 
-    /// Queues a check of every waiting rank of an attempt that is not suspended, for example after the list of
-    /// after-actions changed.
+    /// Queues a check of all waiting ranks of all attempts that are not suspended, for example after the settings
+    /// changed the list of after-actions.
     pub(crate) fn reordered(&mut self, cx: &mut Context) {
         let waiting = self.table.live_actions().filter(|action| !action.row.waiting.is_empty());
         let waiting: Vec<(ActionId, IdSet)> =
@@ -149,7 +149,7 @@ impl Jobs {
     }
 
     /// Queues a check of every task on the host that may not have begun: the task waits for its Start, or its node has
-    /// accepted it and may hold it unclaimed. Called when a cause that kept such tasks from beginning has ended.
+    /// accepted it and may hold it unclaimed. The caller has ended a cause that kept such tasks from beginning.
     pub(crate) fn reordered_on(&mut self, host: &HostName, cx: &mut Context) {
         let unbegun = |row: &ActionRow| !row.waiting.is_empty() || !row.accepted.is_empty();
         let unbegun = self.table.live_actions().filter(|action| unbegun(&action.row));
@@ -166,7 +166,7 @@ impl Machine {
     /// `lost` if its node is down or unknown to the store. A rank keeps waiting if its node left less than start-grace
     /// ago, announced a reboot, has just come back and is not settled, or is unknown shortly after a start with a store
     /// that knows no node. Also sends a Begin for unclaimed tasks of `ranks` ([`Self::begin_unclaimed`]). Returns
-    /// `true` if a Begin was sent or a rank waits no longer.
+    /// `true` if [`Self::begin_unclaimed`] does, or if a rank waits no longer.
     ///
     /// The limits of the ranks count from `since_ms` (monotonic). Ranks past the quota of the batch are left for the
     /// next one.

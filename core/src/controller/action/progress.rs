@@ -61,8 +61,8 @@ impl Machine {
         self.nodes.remember_phase(&mut self.jobs, host, task, phase, self.cx.now.mono_ms.saturating_sub(age_ms));
     }
 
-    /// Records the end that a node reports, and acknowledges it. The end of an unknown task is acknowledged only if
-    /// an operator gave it up.
+    /// Records the end that a node reports, and acknowledges it. Does not acknowledge the end of an unknown task,
+    /// unless an operator gave the task up.
     pub(crate) fn on_finished(&mut self, id: SessionId, host: &HostName, task: TaskId, ended: Ended) {
         let ack = Effect::Send { session: id, message: ToAgent::Ack { task, commit: 0 } };
         let unknown = self.nodes.get(host).and_then(|node| node.unsettled.unknown.get(&task));

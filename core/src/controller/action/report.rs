@@ -26,8 +26,8 @@ impl Jobs {
     /// or records their milestone. A report [`ReportKind::Renew`] only renews the lease.
     ///
     /// # Errors
-    /// There is no such job or attempt, the attempt has no such action, agents run the action, the action does not
-    /// cover the named parts, or the milestone is refused.
+    /// There is no such job or attempt, the attempt has no such action, the agents of its nodes run the action, the
+    /// action does not cover the named parts, or the milestone is refused.
     pub(crate) fn report(&mut self, report: &Report, cx: &mut Context) -> Result<Reply, Refusal> {
         let (number, attempt) = self.attempt_reported(report, cx)?;
         let id = ActionId::of(cx.settings.cluster, &report.job, number, &report.action);
@@ -139,21 +139,21 @@ impl Jobs {
 /// Returns the ranks and resources that a report names; without names, all that the action covers.
 ///
 /// # Errors
-/// A `Conflict`: the action does not cover them.
+/// `Conflict`: a rank or host is outside the attempt's layout, or the action does not cover a named part.
 fn meant(report: &Report, action: &Action, layout: &Layout) -> Result<Part, Refusal> {
     let covers = action.covers();
     if report.targets.is_none() && report.resources.is_none() {
         return Ok(covers);
     }
-    let over = |what: &dyn std::fmt::Display| Refusal::Conflict(format!("{}: {what}", action.is_over(&covers)));
+    let over = |what: &str| Refusal::Conflict(format!("{}{what}", action.is_over(&covers)));
     let ranks = report.targets.as_ref().map(|targets| layout.choose(targets)).transpose();
     let part = Part {
-        ranks: ranks.map_err(|text| over(&text))?.unwrap_or_default(),
+        ranks: ranks.map_err(|text| over(&format!(": {text}")))?.unwrap_or_default(),
         resources: report.resources.clone().unwrap_or_default(),
     };
     let mut beyond = part.clone();
     beyond.subtract(&covers);
-    if beyond.is_empty() { Ok(part) } else { Err(over(&format_args!("not over {beyond}"))) }
+    if beyond.is_empty() { Ok(part) } else { Err(over(&format!(", and not {beyond}"))) }
 }
 
 const fn is_cancelled(outcome: Option<&Outcome>) -> bool {

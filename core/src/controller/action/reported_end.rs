@@ -1,4 +1,5 @@
-//! Reported end: decides what the end that a node reports is for its task. [`super::end`] gives the task its outcome.
+//! Reported end: decides what a node's report that a task ended means for the task's outcome. [`super::end`] gives the
+//! task its outcome.
 
 use crate::controller::machine::Machine;
 use crate::ids::TaskId;

@@ -10,7 +10,7 @@
 //!
 //! No edge adds or lists an attempt of a job that an edge of another name has not finished (`job_add`, `Sync`). A job
 //! of a hook or an operator has no source. An edge becomes the source of such a job: it adds or lists the job with the
-//! hosts and the owner that it has, or a newer attempt of it. A site goes over from hooks to an edge this way, while
+//! hosts and the owner that it has, or a newer attempt of it. This way a site can replace its hooks by an edge while
 //! jobs run. The API decides which methods an edge may call.
 
 use crate::controller::interface::io::{Refusal, Request};
@@ -18,7 +18,11 @@ use crate::controller::machine::Machine;
 use crate::ids::{Attempt, HostName, JobId};
 
 impl Machine {
-    /// Fails if the request is not about a job or a drain of an edge.
+    /// Checks that the request is about a job of an edge or a drain, by the table at the top of this file.
+    ///
+    /// # Errors
+    /// `Invalid`: the request names no source, attempt or notice. `Conflict`: the attempt has no source, or a drain is
+    /// not in force. `NoSuchJob`, `NoSuchAttempt`.
     pub(crate) fn check_edge(&self, request: &Request) -> Result<(), Refusal> {
         match request {
             Request::JobAdd(add) if add.source.is_none() => {
@@ -47,15 +51,17 @@ impl Machine {
         }
     }
 
-    /// Fails if this attempt has no source.
+    /// Checks that this attempt has a source.
+    ///
+    /// # Errors
+    /// `Invalid`: no attempt is named. `Conflict`: it has no source. `NoSuchJob`, `NoSuchAttempt`.
     fn check_sourced(&self, job: &JobId, attempt: Option<Attempt>) -> Result<(), Refusal> {
         let Some(number) = attempt else { return Err(unnamed(job)) };
         let (_, attempt) = self.jobs.attempt_meant(job, attempt)?;
         match attempt.source {
             Some(_) => Ok(()),
             None => {
-                let text =
-                    format!("job {job} attempt {number} was not added by an edge: its owner is a hook or a person");
+                let text = format!("job {job} attempt {number} was added by a hook or an operator, and not by an edge");
                 Err(Refusal::Conflict(text))
             }
         }

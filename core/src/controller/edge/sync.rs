@@ -37,7 +37,7 @@ impl Jobs {
     fn assert_listed(&mut self, source: &Source, of: Listed, cx: &mut Context) -> Result<bool, String> {
         let layout = Layout::new(of.ranks.clone(), of.hosts)?;
         if layout.ranks().is_empty() {
-            return Err("it holds no rank".to_owned());
+            return Err("the list names no rank of it".to_owned());
         }
         let (job, number) = (of.job, of.attempt);
         self.contradicts_source(&job, source).map_or(Ok(()), Err)?;
@@ -49,7 +49,7 @@ impl Jobs {
             None => {
                 let last = self.get(&job).and_then(|entry| entry.last_attempt());
                 if let Some(last) = last.filter(|last| *last > number) {
-                    return Err(format!("attempt {last} came after it"));
+                    return Err(format!("the job already has the newer attempt {last}"));
                 }
                 of.terms.check(layout.ranks().len())?;
                 let attempt = JobAttempt::new(layout, of.userid, of.terms, true, cx.now.wall_ms);
@@ -102,7 +102,7 @@ impl Jobs {
         }
     }
 
-    /// Closes the attempts of the source that its list `list` lacks, and returns them.
+    /// Closes the unreleased attempts of the source that its list `list` lacks, and returns them.
     fn close_missing(&mut self, source: &Source, list: u64, cx: &mut Context) -> Vec<(JobId, Attempt)> {
         if defect!(MissingContinues) {
             return Vec::new();
@@ -143,7 +143,9 @@ impl Machine {
     /// exceeds a bound, or too many sources have lists.
     pub(crate) fn sync(&mut self, page: SyncPage) -> Result<Reply, Refusal> {
         if page.source.name.is_empty() || page.source.instance.is_empty() {
-            return Err(Refusal::Invalid("a list must name its source and the instance of the source".to_owned()));
+            let text = "a list of jobs must name its resource manager (source.name) and that manager's instance \
+                        (source.instance)";
+            return Err(Refusal::Invalid(text.to_owned()));
         }
         let mut half = self.lists.turn(&page, self.cx.now)?;
         let SyncPage { source, continues, attempts, unfit, drains, .. } = page;
@@ -185,9 +187,9 @@ fn contradicts(attempt: &JobAttempt, listed: &Layout, userid: Option<u32>) -> Op
         ));
     }
     match (attempt.userid, userid) {
-        (Some(known), Some(reported)) if known != reported => {
-            Some(format!("the job is of uid {reported} in the resource manager, and of uid {known} in the controller"))
-        }
+        (Some(known), Some(reported)) if known != reported => Some(format!(
+            "the job belongs to uid {reported} in the resource manager, and to uid {known} in the controller"
+        )),
         _ => None,
     }
 }

@@ -1,11 +1,11 @@
-//! Unlisted attempts: decides where the after-actions of an attempt may clean up that its edge's list lacks. Its
-//! resource manager freed the hosts while its own rank 0 was down, or was rolled back; other jobs may have the hosts.
-//! An after-action of such an attempt begins on a host only if all of these conditions hold:
+//! Unlisted attempts: decides where the after-actions of an unlisted attempt may clean up. The list of its edge lacks
+//! the attempt, because the resource manager freed the hosts while its rank 0 was down, or was rolled back. Other jobs
+//! may have the hosts. An after-action of such an attempt begins on a host only if all of these conditions hold:
 //!
 //! * no grace runs;
 //! * the host's drain is in force, so no further job comes there;
 //! * the edge has listed all its attempts since this controller started, and none of them was refused;
-//! * no other unlisted attempt cleans up there.
+//! * no unlisted attempt of another job cleans up there.
 //!
 //! A rank whose host another attempt has is given up ([`crate::controller::recovery::missing`]): its host stays
 //! drained. The controller drains the hosts itself, and lifts each drain when the host's rank is released. The resource
@@ -30,7 +30,7 @@ use crate::idset::IdSet;
 const GONE: &str = "its resource manager no longer lists it";
 
 impl Jobs {
-    /// Returns the unlisted attempts that are not released whole.
+    /// Returns the unlisted attempts that are not fully released.
     pub(crate) fn all_unlisted(&self) -> BTreeSet<(JobId, Attempt)> {
         let of = self.table.live_attempts().filter(|(_, _, attempt)| attempt.silent && !attempt.complete);
         of.map(|(job, number, _)| (job.clone(), number)).collect()

@@ -41,8 +41,8 @@ pub struct Settings {
     pub cluster: ClusterId,
     /// Start-grace: time within which a node must accept a Start. After that the task is `lost (offline)`.
     pub start_grace_ms: u64,
-    /// Grace for an absent node: a task on the node is `lost (unreachable)` once the task's time limit has passed, and
-    /// then this grace.
+    /// Unreachable-grace: an accepted task is `lost (unreachable)` once its time limit and then this grace have passed,
+    /// and its node has been away for this grace.
     pub unreachable_grace_ms: u64,
     /// Not-after: time after a Start within which scripts may begin on the node. No process may claim the task later.
     pub not_after_ms: u64,

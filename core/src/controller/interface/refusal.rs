@@ -15,8 +15,8 @@ pub enum Refusal {
     /// The request contradicts the state of the job, the node or the drain.
     Conflict(String),
     Invalid(String),
-    /// The controller cannot begin the action or ask the question now: the disk is full, the controller is quiesced,
-    /// too many questions or clients wait, or an older attempt is at work or not released whole. The same request may
-    /// succeed later.
+    /// The controller cannot carry the request out now: the disk is full, the controller is quiesced, too many
+    /// questions or clients wait, an older attempt is at work or not fully released, or the daemon is stopping or
+    /// cannot read its store. The same request may succeed later.
     Unavailable(String),
 }

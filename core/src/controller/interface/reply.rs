@@ -123,9 +123,9 @@ pub enum Reply {
         ranks: IdSet,
         reached: bool,
     },
-    /// A page of drains; hosts with equal drains share a row, in the order of bytes. `next`: the host after which the
-    /// next page begins; `None`: this is the last page. `revision`: number of the list, which each change of a drain
-    /// raises.
+    /// A page of drains; hosts with equal drains share a row, and the rows are in the order of their first hosts'
+    /// names. `next`: the host after which the next page begins; `None`: this is the last page. `revision`: number of
+    /// the list, which each change of a drain raises.
     Drains {
         drains: Vec<DrainView>,
         next: Option<HostName>,

@@ -14,7 +14,7 @@ use crate::job::Terms;
 pub struct AttemptsOf {
     pub source: Source,
     /// `Some`: all attempts of the listed jobs, whatever `after` and `limit` are. `None`: the first `limit` attempts
-    /// after `after` that are not released whole or are abandoned.
+    /// after `after` that are not fully released or are abandoned.
     pub jobs: Option<Vec<JobId>>,
     pub after: Option<(JobId, Attempt)>,
     pub limit: usize,

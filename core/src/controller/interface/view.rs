@@ -26,7 +26,7 @@ pub struct PsRow {
     pub ranks: IdSet,
     pub hosts: HostList,
     /// State of the work. Tasks are `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `rebooting`
-    /// (until an announced reboot) or `resolving`; an external action is `external`. `notice_id`: a hook has not
+    /// (until an announced reboot) or `resolving`; an external action is `external`. `notifying`: a hook has not
     /// carried out a notice. `draining`: a release waits for a drain. `held`: a job or an action holds the ranks.
     pub state: String,
     /// The reason why the work is unfinished, or the name of the running script, as a text for people.
@@ -236,17 +236,17 @@ pub struct StatusView {
     pub outbox: u64,
     /// Notes for operators, for example about a full disk.
     pub notes: Vec<String>,
-    /// Sources with attempts that are not released whole.
+    /// Sources with attempts that are not fully released.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceView>,
 }
 
-/// A source with attempts that are not released whole.
+/// A source with attempts that are not fully released.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceView {
     /// The source as text, such as `flux (instance system)`.
     pub source: String,
-    /// Number of the source's attempts that are not released whole.
+    /// Number of the source's attempts that are not fully released.
     pub unreleased: u64,
     /// `true` if an edge follows the source's attempts now. The machine leaves `false`; the API, which knows its
     /// clients, sets the field.
@@ -262,8 +262,8 @@ pub struct EdgeAttempt {
     pub ranks: IdSet,
     /// The host of each rank, in rank order.
     pub hosts: HostList,
-    /// `true` until a newer attempt, the edge or an operator closes the attempt. A closed attempt begins only its
-    /// after-actions.
+    /// `true` until a newer attempt, or a list of the edge that lacks the attempt, closes it. A closed attempt begins
+    /// only its after-actions.
     pub open: bool,
     /// Ranks that the job itself still holds; empty once the job has handed all ranks over.
     pub hold: IdSet,

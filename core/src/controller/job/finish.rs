@@ -75,7 +75,12 @@ impl Jobs {
                 return Err(Refusal::Conflict(text));
             }
             Some(there) if there.added && !there.terms.is_same(&add.terms) => {
-                return Err(Refusal::Conflict(format!("job {} attempt {number} was added with other terms", add.job)));
+                let text = format!(
+                    "job {} attempt {number} was added with other terms (R, resources, tolerance, keep, shrink) than \
+                     the request has",
+                    add.job
+                );
+                return Err(Refusal::Conflict(text));
             }
             Some(there) if there.added => true,
             Some(there) if there.hold != there.whole() => {
@@ -129,7 +134,7 @@ impl Jobs {
         })
     }
 
-    /// Returns why the edge of `source` must leave the job alone: an attempt that is not released whole has a source of
+    /// Returns why the edge of `source` must leave the job alone: an attempt that is not fully released has a source of
     /// another name. `None`: there is no such attempt.
     pub(crate) fn contradicts_source(&self, job: &JobId, source: &Source) -> Option<String> {
         let mut sources = self.get(job)?.attempts.iter().filter(|(_, attempt)| !attempt.complete);
@@ -189,7 +194,8 @@ impl Jobs {
         let number = asked.or_else(|| entry.open_attempt()).or_else(|| entry.last_attempt());
         number.and_then(|number| Some((number, entry.attempts.get(&number)?))).ok_or_else(|| {
             let known: Vec<String> = entry.attempts.keys().map(ToString::to_string).collect();
-            Refusal::NoSuchAttempt(format!("no such attempt of job {job}; its attempts are: {}", known.join(", ")))
+            let asked = asked.map(|asked| format!(" {asked}")).unwrap_or_default();
+            Refusal::NoSuchAttempt(format!("job {job} has no attempt{asked}; its attempts are: {}", known.join(", ")))
         })
     }
 

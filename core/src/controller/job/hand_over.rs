@@ -92,7 +92,7 @@ impl Jobs {
                 self.grow(id, &new, cx);
             } else if (action.row.verdict.is_some() || is_external) && !new.is_empty() {
                 let why = if is_external { "is carried out by a service" } else { "had ended before" };
-                let text = format!("{name} {why}, so it does not run on ranks {new}, which the job dropped");
+                let text = format!("{name} {why}, so it does not run on ranks {new}, which the job hands over now");
                 cx.note(Level::Warning, Some(job), None, text);
                 let begun = self.begun(job, number);
                 for rank in begun.intersection(&new).iter().map(Rank) {
@@ -115,8 +115,8 @@ impl Jobs {
         self.begin_action(row, cx);
     }
 
-    /// Returns the environment for an after-action that no request began, for example because its attempt was lost. It
-    /// is that of the attempt's newest action that has one, such as its prolog.
+    /// Returns the environment for an after-action that a hand-over begins, and no request: that of the attempt's
+    /// newest action that has one, such as its prolog.
     fn environment_of(&self, job: &JobId, number: Attempt) -> BTreeMap<String, String> {
         if defect!(FollowsWithoutEnvironment) {
             return BTreeMap::new();

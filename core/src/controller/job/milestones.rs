@@ -73,7 +73,7 @@ impl Jobs {
                 }
                 Ok(news)
             }
-            // The event log said so when the last free place was taken.
+            // The event log got `milestones-full` when the last free place was taken.
             Err(TooMany) => Err(TooMany),
         }
     }
@@ -135,7 +135,9 @@ impl Jobs {
         let entry = self.attempt_mut(job, number);
         let Some(entry) = entry.filter(|entry| entry.milestones.is_full()) else { return };
         if !std::mem::replace(&mut entry.too_many_milestones, true) {
-            let text = format!("attempt {number} has {MAX_NAMES} milestones: further ones are not reported");
+            let text = format!(
+                "attempt {number} has {MAX_NAMES} milestones, as many as it may have: reports of others are dropped"
+            );
             cx.note(Level::Warning, Some(job), None, text);
             self.event(job, "milestones-full", json!({"attempt": number, "most": MAX_NAMES}), cx);
         }
@@ -166,7 +168,7 @@ impl Jobs {
 fn not_an_event(name: &MilestoneName) -> Result<(), Refusal> {
     if EVENTS.contains(&name.as_str()) {
         return Err(Refusal::Invalid(format!(
-            "{name} is the name of an event that every job has: give the milestone another name"
+            "{name} is the name of an event in the logs of jobs: give the milestone another name"
         )));
     }
     Ok(())

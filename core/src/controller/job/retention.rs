@@ -3,11 +3,11 @@
 //!
 //! | an attempt                                                  | is forgotten |
 //! |-------------------------------------------------------------|--------------|
-//! | that is frozen, and every attempt during a recovery         | never |
+//! | that is suspended, and every attempt during a grace         | never |
 //! | with an action that has not ended                           | never |
 //! | that a resource manager will finish                         | never |
 //! | with a notice that the release hook has not carried out     | never |
-//! | that is released whole                                      | past retention, or above `keep-attempts` |
+//! | that is fully released                                      | past retention, or above `keep-attempts` |
 //! | with a host whose drain is not in force yet                 | never |
 //! | of an open bare `run`, all cleaned up (1)                   | past retention, or above `keep-attempts` |
 //! | of an open bare `run` whose job still holds a part          | past retention |
@@ -55,7 +55,7 @@ enum May {
     Any,
 }
 
-/// Drains that are not in force yet, and the attempts that wait for them. Unless an attempt is released whole, the
+/// Drains that are not in force yet, and the attempts that wait for them. Unless an attempt is fully released, the
 /// controller does not forget it while such a drain concerns it.
 struct DrainsOfJobs<'a> {
     /// Attempts with a rank whose release waits until the drain of its host is in force.
@@ -160,13 +160,19 @@ impl Machine {
         }
         let going = self.facts().past_retention();
         self.prunes_on = going.len() >= MAX_PRUNED;
-        for (job, attempt) in going {
-            self.forget(&job, attempt, "it is past its retention");
+        for (job, number) in going {
+            let touched_ms = self.jobs.attempt(&job, number).map_or(0, |attempt| attempt.touched_ms);
+            let is_old = self.cx.now.wall_ms.saturating_sub(touched_ms) >= self.cx.settings.retention_ms;
+            let why = match is_old {
+                true => "it is past its retention",
+                false => "the store has more attempts than keep-attempts",
+            };
+            self.forget(&job, number, why);
         }
     }
 }
 
-/// Do these settings keep fewer attempts than those `before`? An operator may need the room at once.
+/// Returns `true` if these settings keep fewer attempts than those `before`: an operator may need the room at once.
 pub(crate) fn keeps_less(settings: &Settings, before: &Settings) -> bool {
     settings.retention_ms < before.retention_ms || settings.keep_attempts < before.keep_attempts
 }
@@ -187,7 +193,8 @@ impl<'a> Facts<'a> {
         self.pruned_ms.saturating_add(if self.prunes_on { 0 } else { PRUNE_EVERY_MS })
     }
 
-    /// Returns the attempts that a tick now needs: those among which it looks for attempts to forget.
+    /// Returns which attempts of the store a tick needs now, because it looks among them for attempts to forget.
+    /// `None`: the tick looks for none.
     pub(crate) fn oldest(&self, now: Now) -> Option<Oldest> {
         if self.prune_ms() > now.mono_ms || self.recovery.is_on() {
             return None;

@@ -40,9 +40,11 @@ impl Jobs {
         if is_open(asked) || newer || attaches(asked) {
             return Ok(asked);
         }
-        let text = match open {
-            Some(open) => format!("attempt {asked} of job {job} is closed; the open one is {open}"),
-            None => format!("attempt {asked} of job {job} is closed"),
+        let known = entry.is_some_and(|entry| entry.attempts.contains_key(&asked));
+        let text = match (known, open, last) {
+            (false, _, Some(last)) => format!("job {job} has no attempt {asked}: a new one must be above {last}"),
+            (_, Some(open), _) => format!("attempt {asked} of job {job} is closed; the open one is {open}"),
+            (_, None, _) => format!("attempt {asked} of job {job} is closed"),
         };
         Err(Refusal::AttemptClosed(text))
     }
@@ -93,7 +95,7 @@ impl Jobs {
             let left = Part::of_ranks(left);
             let text = format!(
                 "job {job} attempt {attempt} also holds {left}, where {action} would not run later. To run {action} on \
-                 some of the ranks, drop these ranks: `perilog job finish {job} --ranks ...`"
+                 some of the ranks, hand those over: perilog job finish {job} --ranks ..."
             );
             return Err(Refusal::Conflict(text));
         }
@@ -141,8 +143,7 @@ impl Jobs {
         let all_bare = job.is_none_or(|job| job.attempts.values().all(is_bare));
         let layout = match (&run.nodes, job.and_then(|job| job.before_the_next())) {
             (Some(nodes), _) => Layout::counted(nodes.clone()).map_err(Refusal::Invalid)?,
-            // A resource manager chooses the nodes of each attempt anew. So only a job whose attempts all come from
-            // `run` takes the nodes of the attempt before.
+            // A resource manager chooses the nodes of each attempt anew: only bare runs take those of the one before.
             (None, Some(_)) if !all_bare => {
                 return Err(Refusal::NoSuchAttempt(format!(
                     "no attempt {attempt} of job {}: add it (perilog job add), or name its nodes (--nodes)",
@@ -252,8 +253,7 @@ impl Machine {
 }
 
 impl Jobs {
-    /// Attaches a request to the action that exists: lets an after-action grow, takes the attempt up, and renews the
-    /// lease of a service.
+    /// Attaches a request to the existing action: lets an after-action grow, takes the attempt up, or renews a lease.
     fn attach(
         &mut self,
         id: ActionId,
@@ -297,7 +297,7 @@ impl Jobs {
         let Some(entry) = self.attempt(job, attempt) else {
             let before = self.get(job).and_then(|job| job.before_the_next());
             let opened = JobAttempt::requeue(layout, run.userid, before, cx.now.wall_ms).map_err(|text| {
-                Refusal::Invalid(format!("{text}: add attempt {attempt} of job {job} again (perilog job add)"))
+                Refusal::Invalid(format!("{text}: name other terms (perilog job add {job} --attempt {attempt})"))
             })?;
             self.open_attempt(job, attempt, JobAttempt { recovered, ..opened }, cx);
             return Ok(());
@@ -329,7 +329,7 @@ impl Jobs {
         if let Some(targets) = &run.targets {
             let ranks = layout.choose(targets).map_err(Refusal::Conflict)?;
             if ranks != row.ranks {
-                return Err(conflict(&ranks));
+                return Err(conflict(&Part::of_ranks(ranks)));
             }
         } else if let Some(nodes) = &run.nodes {
             let ranks = layout.ranks_of(nodes).map_err(|host| conflict(&format!("host {host}")))?;

@@ -34,7 +34,8 @@ impl Action {
 }
 
 impl Jobs {
-    /// Returns the ranks whose failure the attempt has forgiven: they failed in a setup action with the verdict `ok`.
+    /// Returns the ranks whose failure the attempt has forgiven: they failed in a setup action or external action whose
+    /// verdict is `ok`.
     pub(crate) fn tolerated(&self, job: &JobId, attempt: Attempt) -> IdSet {
         let mut tolerated = IdSet::new();
         for action in self.attempt(job, attempt).into_iter().flat_map(|attempt| self.of(attempt)) {
@@ -112,7 +113,7 @@ impl Jobs {
         }
     }
 
-    /// Hands ranks over to the after-actions, and tells the resource manager that the job goes on without them.
+    /// Hands ranks over to the after-actions, and notifies the resource manager that the job goes on without them.
     fn shrink_by(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
         self.hand_over(job, number, &Part::of_ranks(ranks.clone()), cx);
         let Some(attempt) = self.attempt(job, number) else { return };

@@ -71,8 +71,8 @@ impl Jobs {
         actions.filter(|action| !self.follows(action))
     }
 
-    /// Returns the ranks on which a setup action may have begun, as far as the store knows. Returns all ranks if a
-    /// generation met the attempt: the store may then lack tasks that a lost epoch began.
+    /// Returns the ranks on which a setup action may have begun, as far as the store knows. Returns all ranks if
+    /// recovery touched the attempt ([`Recovered`]): the store may then lack tasks that a lost epoch began.
     pub(crate) fn begun(&self, job: &JobId, number: Attempt) -> IdSet {
         let recovered = self.attempt(job, number).filter(|attempt| attempt.recovered != Recovered::No);
         if defect!(RecoveredUnbegun) {

@@ -38,7 +38,7 @@ impl Jobs {
         cx.outbox.take_in(outbox, |job| self.contains_key(job));
     }
 
-    /// Adds the details of ranks to their actions. `unreachable_ms`: the grace of an absent node.
+    /// Adds the details of ranks to their actions. `unreachable_ms`: unreachable-grace.
     pub(crate) fn take_in_ranks(&mut self, ranks: Vec<RankRow>, now: Now, unreachable_ms: u64) {
         for row in ranks {
             let Some(action) = self.action_mut(row.task.action) else { continue };
@@ -70,8 +70,8 @@ impl Jobs {
 
 impl Facts<'_> {
     /// Returns the jobs that stay in memory although they may have ended, because something in memory refers to them.
-    /// `None`: nothing leaves memory now. A grace, and the wait after a start, keep all jobs: what they decide is about
-    /// the whole store.
+    /// `None`: nothing leaves memory now. All jobs stay during a grace and during the wait after a start, which decide
+    /// about the whole store.
     pub(crate) fn pinned(&self, holding: Holding) -> Option<BTreeSet<JobId>> {
         let is_due = self.jobs.table.away.is_due(self.cx.now.mono_ms, holding) || self.cx.outbox.has_guests();
         if defect!(NothingEvicted) {

@@ -41,7 +41,7 @@ impl Facts<'_> {
         }
         let hosts = layout.hosts_of(ranks);
         let text = match (known.is_empty(), nearest(name.as_str(), known.iter().copied())) {
-            (true, _) => format!("{hosts} configures no action at all"),
+            (true, _) => format!("no node of {hosts} configures any action"),
             (_, Some(meant)) => format!("no node of {hosts} configures an action {name}; did you mean {meant}?"),
             (_, None) => {
                 let known: Vec<&str> = known.into_iter().collect();

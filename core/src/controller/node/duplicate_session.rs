@@ -49,8 +49,8 @@ impl Node {
         self.session.is_none() && now.mono_ms < self.since_ms.saturating_add(LATE_MS)
     }
 
-    /// Records that the node's machine has left its last boot, if `boot` is another boot of the same machine. A machine
-    /// never comes back in an earlier boot, so a later Hello from that boot is old.
+    /// Records that the node's machine has left its last boot, if `boot` is another boot of the same machine. The
+    /// controller takes a later Hello of that boot for an old one, also if a restored snapshot sent it.
     pub(crate) fn boots(&mut self, machine: &MachineId, boot: &BootId) {
         if self.row.machine == *machine && self.row.boot != *boot {
             self.over.push(self.row.boot.clone());
@@ -182,8 +182,8 @@ impl Nodes {
         }
     }
 
-    /// Opens or refuses the sessions in `waiting`, because the older session for which they waited has ended. Refuses a
-    /// session if its agent has opened a newer session meanwhile.
+    /// Decides anew about the sessions in `waiting` ([`Self::greeted`]), because the older session for which they
+    /// waited has ended.
     pub(crate) fn open_waiting(&mut self, waiting: &[SessionId], cx: &mut Context) {
         for id in waiting {
             if let Some(Session { stage: Stage::Probing { hello, .. }, .. }) = self.sessions.get(id) {

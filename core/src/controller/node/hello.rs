@@ -188,7 +188,7 @@ impl Machine {
 
 impl Facts<'_> {
     /// Returns `true` if the store knows the task `held`, on this host or another. A tombstone is known only if the
-    /// store has its task on `host`.
+    /// store has its task on `host`, and no service carries the task out.
     pub(crate) fn is_known(&self, host: &HostName, held: &Held) -> bool {
         let task = held.task;
         let is_tombstone = matches!(held.state, HeldState::Tombstone { .. });

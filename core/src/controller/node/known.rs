@@ -1,5 +1,5 @@
-//! Known hosts: hosts that have said hello to this controller, and drained hosts. An operator's request for another
-//! host is most often a typing mistake, so the controller refuses the request, unless the operator insists.
+//! Known hosts: hosts whose agents have connected to this controller, and drained hosts. An operator's request for
+//! another host is most often a typing mistake, so the controller refuses the request, unless the operator insists.
 
 use crate::controller::interface::io::{Refusal, Reply};
 use crate::controller::state::Nodes;

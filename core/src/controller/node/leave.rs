@@ -1,5 +1,5 @@
 //! End of a session, by the agent or by the controller. If the session spoke for its host, no session does so from then
-//! on, and clients learn that the host answers their open questions no further.
+//! on, and clients with an open question to the host learn that no further answer will come.
 
 use crate::agent::io::Level;
 use crate::controller::interface::io::{Effect, SessionId};

@@ -243,7 +243,8 @@ impl Machine {
     }
 
     /// Sends a Begin for each task of `ranks` that its node holds unclaimed, unless recovery still holds the task back.
-    /// A cancelled task gets a Cancel in any case. Returns `true` if a message was sent.
+    /// A cancelled task gets a Cancel in any case, and a task whose host another job may have is given up. Returns
+    /// `true` if any of this happened.
     pub(crate) fn begin_unclaimed(&mut self, id: ActionId, ranks: &IdSet) -> bool {
         let Some(action) = self.jobs.action(id).filter(|_| !self.jobs.is_suspended_action(id)) else { return false };
         let accepted = action.row.accepted.intersection(ranks);

@@ -105,7 +105,9 @@ impl Machine {
                 self.cx.effects.push(Effect::Answer { question, host, text, last, lost: false });
             }
             (Some(host), FromAgent::Unsupported { message }) => {
-                let text = format!("the agent does not know message {message}: is it an older version?");
+                let text = format!(
+                    "the agent does not know messages of type {message}, and ignores them. Upgrade perilog-agent there"
+                );
                 self.cx.note_of_node(Level::Warning, &host, text);
             }
         }

@@ -81,8 +81,8 @@ impl Drains {
         Ok(DrainOrder::new(by, Act::Undrain { forget, notice_id }, list, hosts, now))
     }
 
-    /// Carries an order out for as many of its hosts as the batch may still change. Returns the hosts that an operator
-    /// undrained.
+    /// Carries an order out for as many of its hosts as the batch may still change. Returns the hosts of an undrain
+    /// that this batch has dealt with, drained or not; none for an order to drain.
     pub(crate) fn carry_out(&mut self, order: &mut DrainOrder, cx: &mut Context) -> Vec<HostName> {
         let count = usize::try_from(cx.quota.left()).unwrap_or(usize::MAX).min(order.hosts.len());
         cx.quota.spend(count as u64);
@@ -144,10 +144,10 @@ impl Drains {
         order.done += lifts.len() as u64;
     }
 
-    /// Fails if the operator cannot have read the newest reason of the drain, which the controller found a moment ago.
-    /// With a drain hook, an operator can have read it once the hook has carried out its notice: a lift before that
-    /// would release ranks at fault of which the resource manager never learns. Without a hook, once [`UNSEEN_MS`] have
-    /// passed. An operator who says `forget` drops a drain that no hook carries out.
+    /// Checks that the operator can have read the newest reason of the drain, which the controller may have found a
+    /// moment ago. With a drain hook, an operator can have read it once the hook has carried out its notice: a lift
+    /// before that would release ranks at fault of which the resource manager never learns. Without a hook, once
+    /// [`UNSEEN_MS`] have passed. With `forget`, the operator drops a drain that no hook carries out.
     fn check_seen(&self, drain: &DrainRow, forget: bool, now: Now) -> Result<(), Refusal> {
         let newest = drain.newest();
         if defect!(UndrainUnseen) {

@@ -14,7 +14,7 @@
 //!
 //! 1. One node is enough if the store knows fewer than three nodes, or no attempt.
 //! 2. The store was restored while the controller ran.
-//! 3. An epoch lower than that of the last generation. So a lost epoch founds one generation at most.
+//! 3. An epoch lower than that of the last generation. So a lost epoch causes one generation at most.
 //!
 //! A commit is foreign if this store never made it ([`crate::mark`]). The batch that sends a Welcome also commits the
 //! generation, because the Welcome makes the node forget the evidence.
@@ -45,8 +45,8 @@ impl Machine {
                 format!("the store is a copy that was made at {}", utc::second(at_ms))
             }
             (None, Some(anchor)) => format!(
-                "the store is older than the last run here: its last commit is {}, but a controller made commit {} of \
-                 epoch {} here",
+                "the store is older than the one that the controller last had here: it ends with commit {}, that one \
+                 with commit {} of epoch {}",
                 self.history.last, anchor.number, anchor.epoch.number
             ),
             (None, None) => return,
@@ -79,14 +79,14 @@ impl Machine {
         let enough = if defect!(LoneMarkBelieved) { true } else { enough };
         if is_rival || !enough {
             let what = format!(
-                "this node has accepted commit {} of epoch {}, which this store never made",
+                "this node knows a state that this controller's store does not have (commit {} of epoch {})",
                 commit.number, commit.epoch.number
             );
             let why = if is_rival {
                 format!("{what}; if no other controller runs, take over with perilog controller recover --take-over")
             } else {
                 format!(
-                    "{what}, and no other node reports that; if the store was restored and no other controller runs, \
+                    "{what}, and no other node reports one; if the store was restored and no other controller runs, \
                      take over with perilog controller recover --take-over"
                 )
             };
@@ -98,7 +98,8 @@ impl Machine {
         }
         let hosts: Vec<&str> = self.recovery.suspects.keys().map(HostName::as_str).take(4).collect();
         let why = format!(
-            "nodes have accepted commits that this store never made: {} (commit {} of epoch {})",
+            "nodes report a newer state than this store has, as after a restore of a backup: {} (commit {} of epoch \
+             {})",
             hosts.join(", "),
             commit.number,
             commit.epoch.number

@@ -3,9 +3,9 @@
 //!
 //! | the attempt, when the generation begins | then |
 //! |---|---|
-//! | not released whole | abandoned; its notices to the resource manager are dropped |
-//! | released whole, and a notice of it waits for the release hook | abandoned; sent when the job is finished again |
-//! | released whole | stays; its notices to the resource manager are dropped |
+//! | not fully released | abandoned; its notices to the resource manager are dropped |
+//! | fully released, and a notice of it waits for the release hook | abandoned; sent when the job is finished again |
+//! | fully released | stays; its notices to the resource manager are dropped |
 //!
 //! An abandoned attempt keeps its facts: outcomes, released ranks, requested cancels, and the ranks that got a Start.
 //! An abandoned attempt is neither closed nor final. The controller records ends that nodes report. Until the attempt
@@ -110,8 +110,8 @@ impl Machine {
     /// for people.
     pub(crate) fn begin_generation(&mut self, why: String) {
         let text = format!(
-            "a new generation begins, because {why}; the open attempts of this store are on hold until they are asked \
-             for again (see perilog ps --abandoned)"
+            "the open attempts of this store are on hold until they are asked for again (see perilog ps --abandoned), \
+             because the store may be behind: {why}"
         );
         self.cx.note(Level::Error, None, None, text);
         let row = RecoveryRow { since_ms: self.cx.now.wall_ms, why, epoch: self.epoch.number, ended_ms: None };
@@ -124,8 +124,8 @@ impl Machine {
         self.recovery.begin_grace(self.nodes.len(), &self.cx);
     }
 
-    /// Ends the grace once its time is over, no list is half, and no agent refuses this controller's epoch. Judges
-    /// every host, and sends the drain hook the drains that no list has confirmed.
+    /// Ends the grace once its time is over, the gate is open, no list is half, and no agent refuses this controller's
+    /// epoch. Judges every host, and sends the drain hook the drains that no list has confirmed.
     pub(crate) fn end_grace_if_due(&mut self) {
         let is_due = self.recovery.grace_ms.is_some_and(|at| at <= self.cx.now.mono_ms);
         let accepted_another = self.highest_seen.as_ref().is_some_and(|(_, seen)| !seen.admits(self.epoch));
@@ -142,12 +142,11 @@ impl Machine {
         self.judge_hosts(None);
         let left = self.jobs.table.live_attempts().filter(|(_, _, attempt)| attempt.abandoned).count();
         let text = match left {
-            0 => "the grace of the new generation is over; no attempt is abandoned".to_owned(),
-            1 => "the grace of the new generation is over; 1 attempt is abandoned (see perilog ps --abandoned)"
-                .to_owned(),
-            n => format!(
-                "the grace of the new generation is over; {n} attempts are abandoned (see perilog ps --abandoned)"
-            ),
+            0 => "the grace of the recovery is over; no attempt is left on hold".to_owned(),
+            1 => "the grace of the recovery is over; 1 attempt is left on hold (see perilog ps --abandoned)".to_owned(),
+            n => {
+                format!("the grace of the recovery is over; {n} attempts are left on hold (see perilog ps --abandoned)")
+            }
         };
         self.cx.note(Level::Info, None, None, text);
     }

@@ -92,7 +92,7 @@ impl Jobs {
         attempt.is_some_and(|attempt| attempt.released.ranks.contains(task.rank.0))
     }
 
-    /// Cancels the tasks of ranks that were given up which their nodes have not begun. Running tasks go on.
+    /// Cancels, on ranks that were given up, the tasks that their nodes have not begun. Running tasks go on.
     pub(crate) fn given_up(&self, id: ActionId, ranks: &IdSet, nodes: &Nodes, cx: &mut Context) {
         let is_ours = !self.is_suspended_action(id) && !self.is_external(id);
         let Some(action) = self.action(id).filter(|_| is_ours) else { return };

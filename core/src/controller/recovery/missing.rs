@@ -194,8 +194,8 @@ impl Facts<'_> {
 }
 
 impl Nodes {
-    /// Takes back what was judged about clean-ups that may be missing, because a grace begins: the askers may come
-    /// back, and the end of the grace judges anew. The drains stay.
+    /// Drops the judgements about clean-ups that may be missing, because a grace begins: clients may ask for the
+    /// attempts again, and the end of the grace judges anew. The drains stay.
     pub(super) fn unjudge(&mut self) {
         for host in std::mem::take(&mut self.uncleaned_hosts) {
             if defect!(JudgedBeforeGrace) {

@@ -10,9 +10,9 @@
 //! | foreign, or not reported | unclaimed, live, ended | unknown |
 //! | foreign, or not reported | tombstone | unknown until the host is judged; past retention, no grace: Forget |
 //!
-//! No setup action of another job begins on the host of an unknown task. Who takes up the task's attempt adopts the
-//! task: the node's task becomes a task of the attempt. If no request does so within the grace, the controller drains
-//! the host, and names the tasks. An operator's `undrain` acknowledges them.
+//! No setup action of another job begins on the host of an unknown task. A request that takes up the task's attempt
+//! adopts the task: the node's task becomes a task of the attempt. If no request does so within the grace, the
+//! controller drains the host, and names the tasks. An operator's `undrain` acknowledges them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -189,7 +189,7 @@ impl Nodes {
 
 impl Drains {
     /// Drains a host with unknown tasks that no operator has given up, and drops the tombstones that a later request
-    /// does not need: their nodes answer a Start from them.
+    /// does not need: the node itself answers a Start of their tasks.
     pub(super) fn drain_unknown(&mut self, node: &mut Node, cx: &mut Context) {
         let uncleaned = &node.unsettled.uncleaned;
         node.unsettled.unknown.retain(|_, of| !of.is_tombstone() || uncleaned.contains(&(of.job.clone(), of.attempt)));
@@ -352,7 +352,8 @@ impl<'a> Facts<'a> {
         self.unknown_attempts(job).max().filter(|newest| last.is_none_or(|last| *newest > last))
     }
 
-    /// Returns how a generation meets an attempt of the job that is added now: a lost epoch may have begun it.
+    /// Returns [`Recovered::Added`] if a lost epoch may have begun an attempt of the job that is added now: a grace
+    /// runs, or a node reports an unknown attempt of the job. Else returns [`Recovered::No`].
     pub(crate) fn how_added(&self, job: &JobId) -> Recovered {
         let known = self.recovery.is_on() || self.unknown_attempts(job).next().is_some();
         let known = if defect!(AddedAnew) { false } else { known };

@@ -60,7 +60,7 @@ impl Context {
 }
 
 impl Jobs {
-    /// Adds a notice of an event to the outbox for the resource manager, unless the attempt is silent.
+    /// Adds a notice of an event to the outbox for the resource manager, unless the attempt is unlisted or abandoned.
     pub(crate) fn notify_manager(
         &self,
         job: &JobId,

@@ -115,7 +115,7 @@ impl Jobs {
     }
 
     /// Releases a part: marks it as released, logs the event, and adds the notices to the outbox. No notice is sent
-    /// about a silent attempt.
+    /// about an unlisted attempt.
     pub(crate) fn give(&mut self, job: &JobId, number: Attempt, free: &Part, cx: &mut Context) {
         let Some(attempt) = self.attempt_mut(job, number) else { return };
         if attempt.complete || free.is_empty() {

@@ -3,7 +3,7 @@
 //!
 //! | request | reply |
 //! |---|---|
-//! | without jobs | attempts not released whole, abandoned, or of jobs in the source's last list; in pages, in order |
+//! | without jobs | attempts not fully released, abandoned, or of jobs in the source's last list; in pages, in order |
 //! | with jobs | every attempt of these jobs that is the source's, released or not |
 
 use std::collections::BTreeMap;

@@ -75,9 +75,11 @@ impl Facts<'_> {
         let finish = format!("perilog job finish {job}{}", self.jobs.attempt_option(job, number));
         match () {
             () if attempt.hold.is_empty() => None,
-            () if attempt.hold.ranks.is_empty() => Some(format!("the job keeps its resources until: {finish}")),
+            () if attempt.hold.ranks.is_empty() => {
+                Some(format!("the job keeps its resources until it is finished (manually: {finish})"))
+            }
             () if !all => None,
-            () if attempt.added => Some(format!("the job keeps its ranks until: {finish}")),
+            () if attempt.added => Some(format!("the job keeps its ranks until it is finished (manually: {finish})")),
             () => Some(format!("perilog run made this job; to release it: {finish}")),
         }
     }

@@ -1,6 +1,6 @@
-//! Pages of the lists of drains and nodes, in the order of their hosts' names. A page has a bounded size, and making it
-//! costs what is on it: a list has as many hosts as the cluster. A client that reads page after page finds each host
-//! once, and each that is in the list all the time.
+//! Pages of the lists of drains and nodes, in the order of their hosts' names. A list may have as many hosts as the
+//! cluster, so a page has a bounded size, and its cost is that of its own rows. A client that reads page after page
+//! gets no host twice, and gets every host that stays in the list meanwhile.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -30,7 +30,8 @@ impl Room {
         Self(PAGE_BYTES)
     }
 
-    /// Takes so many bytes. Returns `false` if the page lacks the room; a page has room for one entry of any size.
+    /// Takes `bytes` from the room. Returns `false` if the page lacks the room; a page has room for one entry of any
+    /// size.
     fn takes(&mut self, bytes: usize, is_first: bool) -> bool {
         match self.0.checked_sub(bytes) {
             Some(left) => self.0 = left,

@@ -101,7 +101,8 @@ impl Facts<'_> {
     /// Returns the notes about the whole controller that apply now, such as a recovery, a full disk, the quiesced
     /// state.
     pub(crate) fn current_notes(&self) -> Vec<String> {
-        let full = self.quiesce.store_full.then(|| "the store's disk is full: no new prolog begins".to_owned());
+        let full = "the store's disk is full: no new prolog begins. Make room on that disk";
+        let full = self.quiesce.store_full.then(|| full.to_owned());
         let quiet = self.quiesce.quiet.as_ref();
         let waits = match self.quiesce.waits.len() {
             0 => String::new(),
@@ -113,7 +114,7 @@ impl Facts<'_> {
         self.recovery_note().into_iter().chain(full).chain(quiet).collect()
     }
 
-    /// Returns a line for `perilog ps` about the attempts that are not released whole and have the maximum number of
+    /// Returns a line for `perilog ps` about the attempts that are not fully released and have the maximum number of
     /// milestones ([`MAX_NAMES`]); `None` if there is no such attempt.
     pub(crate) fn full_of_milestones(&self) -> Option<String> {
         let mut full =
@@ -124,8 +125,8 @@ impl Facts<'_> {
             more => format!(" and {more} more"),
         };
         Some(format!(
-            "job {job} attempt {number}{more}: the limit of {MAX_NAMES} milestones is reached, and further ones are \
-             not reported"
+            "job {job} attempt {number}{more}: the limit of {MAX_NAMES} milestones is reached, and reports of \
+             others are dropped"
         ))
     }
 }

@@ -19,8 +19,8 @@ impl Facts<'_> {
     /// Returns the node with this name.
     ///
     /// # Errors
-    /// `NoSuchNode`. The text has a hint: a job holds the host, the name is the id of a job or of a drained host, or a
-    /// known host is like it.
+    /// `NoSuchNode`. The text has a hint if a job holds the host, the host is drained, the name is the id of a job, or
+    /// a known host has a similar name.
     pub(super) fn node_named(&self, host: &str) -> Result<&Node, Refusal> {
         let unknown = || {
             let is_job = JobId::new(host).is_ok_and(|job| self.jobs.contains_key(&job));
@@ -28,8 +28,9 @@ impl Facts<'_> {
             let mut hint = String::new();
             if let Some((job, hosts)) = held {
                 let of = if hosts == 1 { "its only host".to_owned() } else { format!("one of its {hosts} hosts") };
-                hint =
-                    format!("; job {job} holds it as {of} (perilog show {job}; to end it: perilog job cancel {job})");
+                hint = format!(
+                    "; job {job} holds it as {of} (perilog show {job}; to end the job: perilog job cancel {job})"
+                );
             }
             if self.drains.contains_key(host) {
                 hint.push_str("; it is drained: perilog drain");
@@ -95,7 +96,7 @@ impl Facts<'_> {
         ranks
     }
 
-    /// Returns the attempts that hold a rank on this host.
+    /// Returns the attempts that hold the rank of this host themselves or through an action.
     fn attempts_on(&self, host: &str) -> impl Iterator<Item = (&JobId, &JobAttempt)> {
         let attempts = self.jobs.table.live_attempts().map(|(job, _, attempt)| (job, attempt));
         attempts.filter(move |(_, attempt)| self.is_held_by(host, attempt))
@@ -125,7 +126,8 @@ impl Facts<'_> {
         !attempt.complete && attempt.layout.rank(host).is_some_and(holds)
     }
 
-    /// Returns a row for each job and action that holds a rank of this host, with the reason.
+    /// Returns a row for each hold on the host's rank, with the reason: that of a job, and that of an action whose task
+    /// there has ended but which has not released the rank yet.
     fn held_on(&self, host: &HostName) -> Vec<PsRow> {
         let mut rows = Vec::new();
         for (job, number, attempt) in self.jobs.table.live_attempts().filter(|(.., attempt)| !attempt.complete) {

@@ -37,8 +37,8 @@ struct Doing<'a> {
 }
 
 impl Facts<'_> {
-    pub(crate) fn overview_reply(&self, overview_reply: &OverviewRequest) -> Result<OverviewReply, Refusal> {
-        match overview_reply {
+    pub(crate) fn overview_reply(&self, request: &OverviewRequest) -> Result<OverviewReply, Refusal> {
+        match request {
             OverviewRequest::Cluster => Ok(OverviewReply::Cluster(Box::new(self.overview()))),
             OverviewRequest::Job(job) => self.timeline(job).map(|line| OverviewReply::Job(Box::new(line))),
             OverviewRequest::Node(host) => self.why(host).map(|mut view| {

@@ -112,8 +112,8 @@ impl Facts<'_> {
         let suspects: Vec<&str> = self.recovery.suspects.keys().map(HostName::as_str).take(4).collect();
         (!suspects.is_empty()).then(|| {
             format!(
-                "nodes are refused, because they have accepted commits that this store never made: {}; if no other \
-                 controller runs, take over with perilog controller recover --take-over",
+                "nodes are refused, because they know a newer state than this store has: {}; if no other controller \
+                 runs, take over with perilog controller recover --take-over",
                 suspects.join(", ")
             )
         })

@@ -20,7 +20,7 @@ use crate::milestone::Milestones;
 ///
 /// | flag | set | cleared | stored |
 /// |---|---|---|---|
-/// | `open` | when the attempt begins | when a newer attempt, an edge or an operator closes the attempt | yes |
+/// | `open` | when the attempt begins | when a newer attempt opens, or its edge's list lacks the attempt | yes |
 /// | `added` | when `job add`, an edge or an operator says that a resource manager will finish it | never | yes |
 /// | `complete` | when all its ranks and resources are released | never | yes |
 /// | `suspended` | when the controller starts, if live; by a generation | when taken up; when the gate opens | no |
@@ -48,7 +48,7 @@ pub(crate) struct JobAttempt {
     pub(crate) abandoned: bool,
     pub(crate) suspended: bool,
     pub(crate) silent: bool,
-    /// How a generation met the attempt. Unless `No`, a setup action may have begun on any rank.
+    /// Whether recovery from an old store touched the attempt. Unless `No`, a setup action may have begun on any rank.
     pub(crate) recovered: Recovered,
     /// The number of the last edge's list that has the attempt; 0: no list since this controller started. Not stored.
     pub(crate) listed: u64,
@@ -58,7 +58,7 @@ pub(crate) struct JobAttempt {
 }
 
 impl JobAttempt {
-    /// Returns `true` if the attempt is released whole and no generation abandoned it ([`AttemptRow::is_over`]).
+    /// Returns `true` if the attempt is fully released and no generation abandoned it ([`AttemptRow::is_over`]).
     pub(crate) const fn is_over(&self) -> bool {
         self.complete && !self.abandoned
     }

@@ -6,7 +6,7 @@ use crate::controller::interface::io::Elsewhere;
 use crate::controller::interface::overview::MAX_VERDICTS;
 use crate::ids::JobId;
 
-/// Number of times that jobs leave memory in the time for which a job stays.
+/// Number of parts into which [`Holding::ms`] is divided: jobs leave memory at most once in each part.
 const PASSES: u64 = 10;
 
 /// The jobs that have left memory, and those that will.
@@ -22,7 +22,7 @@ pub(crate) struct Away {
 }
 
 impl Away {
-    /// Records that an attempt of the job has ended, or that the job was found to stay.
+    /// Records that an attempt of the job has ended, or that the job had to stay when others left.
     pub(crate) fn add_idle(&mut self, mono_ms: u64, job: JobId) {
         self.idle.push_back((mono_ms, job));
     }

@@ -1,4 +1,4 @@
-//! Changes: what an act of one part has as a consequence for another.
+//! Changes: the consequences that an act on one part of the machine has for another part.
 
 use crate::controller::interface::io::{Passing, SessionId};
 use crate::controller::state::drain_order::DrainOrder;
@@ -14,8 +14,8 @@ pub(crate) enum Change {
     /// The session's Hello is complete, and no other session speaks for its host: the session normally opens. The text
     /// is a note about the node, for operators; `None`: no note.
     Greeted(SessionId, Box<Hello>, Option<String>),
-    /// No session speaks for the host. The time limits of the node's tasks are checked again once the grace for an
-    /// absent node has passed.
+    /// No session speaks for the host. The time limits of the node's tasks are checked again once unreachable-grace has
+    /// passed.
     Away(HostName),
     /// The attempt gives up the rank, because another job (`to`) may have its host.
     GiveUp { job: JobId, attempt: Attempt, rank: Rank, to: JobId },

@@ -43,7 +43,7 @@ pub(crate) struct Context {
     pub(crate) milestones: BTreeMap<MilestoneEntry, IdSet>,
     /// Ranks whose hosts were drained in this batch for a fault of the action, by the reason.
     pub(crate) drained: BTreeMap<(ActionId, String), IdSet>,
-    /// Hosts that the batch has to say the same of in the journal, by level and text.
+    /// Lines for the journal, by level and text, each with the hosts that it is about.
     pub(crate) noted: BTreeMap<(Level, String), BTreeSet<HostName>>,
     /// Hosts whose drain came into force or was lifted in this batch. The end of the batch settles the resolutions that
     /// waited for these drains.
@@ -51,7 +51,7 @@ pub(crate) struct Context {
     /// Time (ms, monotonic) at which the last `WakeAt` effect asked for a tick; `None`: that tick has come, or no
     /// effect has asked for one.
     pub(crate) wake_ms: Option<u64>,
-    /// How many ranks the batch may still start or end by itself.
+    /// Number of ranks or hosts that the batch may still change by itself.
     pub(crate) quota: Quota,
 }
 
@@ -86,8 +86,8 @@ impl Context {
         self.effects.push(Effect::Note { level, job, host, text: text.into(), by_node: false });
     }
 
-    /// Says something of a host in the journal. Hosts of which a batch says the same share a line, at the end of the
-    /// batch: a restored store has the same to say of each node of a cluster.
+    /// Queues a journal line about a host for the end of the batch. Hosts with the same text share a line: a restored
+    /// store causes the same text for each node of a cluster.
     pub(crate) fn note_host(&mut self, level: Level, host: &HostName, text: String) {
         if defect!(NotesUnfolded) {
             return self.note(level, None, Some(host), text);

@@ -42,7 +42,7 @@ impl DrainOrder {
         Self { client, uid, act, at_ms: now.wall_ms, asked: asked.clone(), hosts, done: 0, already, lifting }
     }
 
-    /// Returns `true` if the order has to do with no further host.
+    /// Returns `true` if no host of the order is left.
     pub(crate) fn is_done(&self) -> bool {
         self.hosts.is_empty()
     }

@@ -270,7 +270,7 @@ impl Drains {
         let in_force: Vec<DrainRow> = self.by_host.values().filter(is_in_force).cloned().collect();
         if !in_force.is_empty() {
             let hosts = HostList::sorted(in_force.iter().map(|d| d.host.as_str()));
-            let text = format!("the controller moved to this host, and notifies the drain hook of {hosts} again");
+            let text = format!("the controller moved here, and sends the drain hook the drains of {hosts} again");
             cx.note(Level::Info, None, None, text);
         }
         for drain in in_force {
@@ -346,7 +346,7 @@ impl Drains {
         let booted = drain.stuck.is_some_and(|boot| boot != node.row.boot_number);
         let booted = if defect!(AnyDrainIsCleaned) { true } else { booted };
         if booted && node.session.is_some() && node.live.is_empty() {
-            let text = format!("undrained: it has rebooted, and no script runs there ({})", drain.reason);
+            let text = format!("undrained: the node has rebooted, and no script runs there ({})", drain.reason);
             self.lift(host, cx);
             cx.note_host(Level::Info, host, text);
         }

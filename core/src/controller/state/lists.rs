@@ -1,5 +1,5 @@
-//! Pages: keeps the books about the lists of edges (`Sync`), which come in pages. Decides which page continues which
-//! list, and when a half list is dropped.
+//! Pages: keeps track of the lists of edges (`Sync`), which come in pages. Decides which page continues which list, and
+//! when a half list is dropped.
 //!
 //! ```text
 //!   first page --> half --further pages--> half --last page--> whole
@@ -63,9 +63,8 @@ impl Lists {
         Self { by_source: BTreeMap::new(), last: epoch.number << 24 }
     }
 
-    /// Takes the half list to which the page belongs out of the books. A first page begins a new list, and drops a half
-    /// one of the same source. The caller applies the page, and puts the list back: [`Self::is_half`] or
-    /// [`Self::is_whole`].
+    /// Takes out the half list to which the page belongs. A first page begins a new list, and drops a half one of the
+    /// same source. The caller applies the page, and then stores the list with [`Self::is_half`] or [`Self::is_whole`].
     ///
     /// # Errors
     /// The list that the page continues is not under way, the page makes a list exceed a bound, or too many sources
@@ -100,7 +99,7 @@ impl Lists {
         Ok(half)
     }
 
-    /// Stores a list again of which further pages follow.
+    /// Stores a half list again: further pages of it follow.
     pub(crate) fn is_half(&mut self, source: &Source, half: Half) {
         self.by_source.entry(source.clone()).or_default().half = Some(half);
     }
@@ -132,12 +131,13 @@ impl Lists {
         self.by_source.values().filter_map(|list| list.half.as_ref())
     }
 
-    /// Returns the number of the source's newest list; `None`: this controller has no whole list of the source.
+    /// Returns the number of the source's newest list, if it is whole. `None`: this controller has no list of the
+    /// source, or the newest one is half.
     pub(crate) fn whole(&self, source: &Source) -> Option<u64> {
         self.by_source.get(source)?.whole
     }
 
-    /// Returns `true` if this is the number of a source's newest list, or of one that is under way.
+    /// Returns `true` if this is the number of a source's newest list, whole or half.
     pub(crate) fn is_newest(&self, number: u64) -> bool {
         let mut numbers =
             self.by_source.values().flat_map(|list| [list.whole, list.half.as_ref().map(|half| half.number)]);

@@ -11,7 +11,7 @@
 //! | `outbox` | notices to the resource manager |
 //! | `lists` | the lists of the edges |
 //! | `recovery` | the gate, the grace, and what nodes hold that the store lacks |
-//! | `quiesce` | the two states in which no new action begins |
+//! | `quiesce` | the two states in which new actions are refused: quiesced, and the disk is full |
 //! | `drain_order`, `quota` | operators' requests about many hosts, and how much of them one batch carries out |
 //! | `away` | which jobs are in the store alone |
 //!

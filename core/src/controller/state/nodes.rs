@@ -154,8 +154,8 @@ impl Nodes {
     pub(crate) fn is_anothers(&mut self, host: &HostName, task: TaskId, jobs: &Jobs, cx: &mut Context) -> bool {
         let external = jobs.is_external(task.action);
         let Some(of) = jobs.name_of(task).filter(|of| *of != host.as_str() || external) else { return false };
-        let whose = if external { "run by a service outside".to_owned() } else { format!("of {of}") };
-        let text = format!("reported on task {task}, which is {whose}");
+        let whose = if external { "a service outside of perilog runs".to_owned() } else { format!("{of} has") };
+        let text = format!("this node reported on task {task}, which {whose}: the report was ignored");
         let news = |node: &&mut Node| node.note.as_ref() != Some(&text);
         if let Some(node) = self.get_mut(host).filter(news) {
             node.note = Some(text.clone());

@@ -13,9 +13,9 @@ use crate::ids::{Attempt, JobId};
 /// exactly. In microseconds since 1970, this is the year 2255.
 const MAX_SEQUENCE: u64 = (1 << 53) - 1;
 
-/// Returns the number after which a new epoch of the controller numbers its outbox entries: the microseconds since
-/// 1970, but at least `last`. With a restored store, the new entries then get higher numbers than all entries of the
-/// lost epoch, and no reader confuses them.
+/// Returns the sequence number from which a new epoch of the controller counts on: the present time in microseconds
+/// since 1970 (at most [`MAX_SEQUENCE`]), or `last` if that is higher. So entries after a restore have higher numbers
+/// than those of the lost epoch.
 pub(crate) fn first_sequence(wall_ms: u64, last: u64) -> u64 {
     if defect!(SequencesReused) {
         return last;
@@ -37,8 +37,8 @@ pub(crate) struct Outbox {
     /// Highest sequence number so far, at the start of an epoch of the controller the number from [`first_sequence`].
     /// The next entry gets the number after this one.
     pub(crate) last: u64,
-    /// The lowest and the highest sequence number that entries for the resource manager in the store alone may have:
-    /// those about jobs that have left memory. `None`: there are none.
+    /// Bounds of the sequence numbers of the entries that are in the store alone, lowest and highest: entries for the
+    /// resource manager about jobs that have left memory. `None`: there are none.
     elsewhere: Option<(u64, u64)>,
     /// Entries that a batch has needed, about jobs that are not in memory.
     guests: Vec<u64>,
@@ -172,7 +172,7 @@ impl Outbox {
         self.elsewhere.is_some_and(|(_, last)| last > after)
     }
 
-    /// Sets which sequence numbers entries in the store alone may have, after a start.
+    /// Sets the bounds of the entries that are in the store alone, after a start.
     pub(crate) const fn set_elsewhere(&mut self, elsewhere: Option<(u64, u64)>) {
         self.elsewhere = elsewhere;
     }
@@ -200,7 +200,7 @@ impl Outbox {
         !self.guests.is_empty()
     }
 
-    /// Lets the entries leave memory that a batch has needed, unless the job is in memory now.
+    /// Lets the entries that a batch has needed leave memory, unless their job is in memory now.
     pub(crate) fn evict_guests(&mut self, is_held: impl Fn(&JobId) -> bool) {
         for sequence in std::mem::take(&mut self.guests) {
             let key = (Reader::Manager, sequence);

@@ -42,7 +42,8 @@ impl Quiesce {
     /// `Unavailable`, with the reason.
     pub(crate) fn may_begin(&self, action: &ActionName, cx: &Context) -> Result<(), Refusal> {
         if self.store_full && action.as_str() == "prolog" {
-            let text = "the controller's disk is full: no new prolog begins; epilogs and completions continue";
+            let text = "the store's disk is full: no new prolog begins until there is room; epilogs begin, and running \
+                        work goes on";
             return Err(Refusal::Unavailable(text.to_owned()));
         }
         match &self.quiet {
@@ -80,7 +81,10 @@ impl Quiesce {
             return Some(Ok(Reply::Quiet { actions, tasks }));
         }
         if self.waits.len() >= MAX_WAITS {
-            let text = format!("{MAX_WAITS} clients already wait until nothing is open (see perilog ps)");
+            let text = format!(
+                "the controller is quiesced. {MAX_WAITS} commands already wait for the open work, so this one tries \
+                 again"
+            );
             return Some(Err(Refusal::Unavailable(text)));
         }
         self.waits.insert(client);

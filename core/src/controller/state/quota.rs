@@ -27,8 +27,8 @@ pub(crate) const RANKS: u64 = 1_024;
 pub(crate) struct Quota {
     most: u64,
     left: u64,
-    /// Ranks whose Start is left for a later batch, by action, with the time (monotonic) from which their limits count.
-    /// Never more than the ranks that wait for their Start.
+    /// By action: the earliest time (monotonic, ms) from which the limits of these ranks count, and the waiting ranks
+    /// that a later batch checks and starts.
     starts: BTreeMap<ActionId, (u64, IdSet)>,
     /// Requests with hosts left, each of a client that waits for its reply.
     unfinished: Vec<DrainOrder>,
@@ -41,7 +41,7 @@ impl Default for Quota {
 }
 
 impl Quota {
-    /// Sets the maximum of a batch, at least 1: few, so that tests need no large job.
+    /// Sets the quota of each batch, at least 1. Tests set a low one, so that they need no large job.
     pub(crate) fn set(&mut self, most: u64) {
         self.most = most.max(1);
         self.left = self.left.min(self.most);

@@ -36,15 +36,15 @@ pub(crate) struct Unsettled {
     pub(crate) absent: BTreeSet<TaskId>,
     /// Unclaimed tasks on the node that must not begin yet.
     pub(crate) unclaimed: BTreeSet<TaskId>,
-    /// Unknown tasks of the node, tombstones included. Tombstones are dropped when the host was judged.
+    /// Unknown tasks of the node, tombstones included. Tombstones are dropped when the host has been judged.
     pub(crate) unknown: BTreeMap<TaskId, Unknown>,
     /// Attempts whose clean-up may not have run on the host, judged after the grace ([`missing`]).
     pub(crate) uncleaned: BTreeSet<(JobId, Attempt)>,
 }
 
 impl Unsettled {
-    /// Removes a task from the unsettled tasks, because the controller forgets its attempt. The node's tombstone of the
-    /// task goes too: an attempt that was taken up after the node was judged leaves it.
+    /// Removes a task from the unsettled tasks, because the controller forgets its attempt. Also drops the node's
+    /// tombstone of the task, which is left here if the attempt was taken up after the node was judged.
     pub(crate) fn forget(&mut self, task: TaskId) {
         self.absent.remove(&task);
         self.unclaimed.remove(&task);

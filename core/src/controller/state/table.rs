@@ -194,8 +194,8 @@ impl Table {
         live.filter_map(|(job, number)| Some((job, *number, self.attempt(job, *number)?)))
     }
 
-    /// Returns the attempts that are not live, the longest unchanged first. Within a batch attempts are missing that
-    /// the batch has changed.
+    /// Returns the attempts that are not live, the longest unchanged first. Within a batch, the attempts that the batch
+    /// has changed are missing.
     pub(crate) fn ended_attempts(&self) -> impl Iterator<Item = (u64, &JobId, Attempt)> {
         self.ended_attempts.iter().map(|(touched_ms, job, number)| (*touched_ms, job, *number))
     }
@@ -255,13 +255,14 @@ impl Table {
         true
     }
 
-    /// Returns every action, also those that have ended: for a start of the controller, and for tests.
+    /// Returns every action in memory, open or ended. The walk is slow: only a start of the controller and tests may
+    /// call this.
     pub(crate) fn all_actions(&self) -> impl Iterator<Item = &Action> {
         self.actions.values().map(|action| &**action)
     }
 
-    /// Returns the actions with a verdict, the newest first. Within a batch actions are missing that the batch has
-    /// changed.
+    /// Returns the actions with a verdict, the newest first. Within a batch, the actions that the batch has changed are
+    /// missing.
     pub(crate) fn newest_verdicts(&self) -> impl Iterator<Item = &Action> {
         self.verdicts.iter().rev().filter_map(|(.., id)| self.action(*id))
     }

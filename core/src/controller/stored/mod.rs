@@ -1,4 +1,4 @@
-//! The store's content: rows, bodies of notices, the snapshot that a start loads, and the parts that a batch needs.
+//! The store's content: rows and their deltas, bodies of notices, and sources of attempts.
 
 pub(crate) mod body;
 pub(crate) mod delta;

@@ -39,8 +39,8 @@ pub struct AttemptRow {
     pub open: bool,
     pub touched_ms: u64,
     pub terms: Terms,
-    /// `true` if a resource manager will finish the attempt: `job add`, an edge or an operator said so. Retention keeps
-    /// such an attempt until it is released whole.
+    /// `true` if a resource manager will finish the attempt: `job add`, an edge or an operator added it. Retention
+    /// keeps such an attempt until it is fully released.
     pub added: bool,
     /// The part that the job itself still holds.
     pub hold: Part,
@@ -56,25 +56,25 @@ pub struct AttemptRow {
     /// `true` if the list of the attempt's edge lacks it: the resource manager gets no notice, and after-actions begin
     /// only on drained hosts that no other attempt has.
     pub silent: bool,
-    /// How a generation met the attempt.
+    /// Whether recovery from an old store touched the attempt: the cases of [`Recovered`].
     pub recovered: Recovered,
 }
 
 impl AttemptRow {
-    /// Returns `true` if the attempt may be in the store alone: it is released whole, and not abandoned.
+    /// Returns `true` if the attempt may be in the store alone: it is fully released, and not abandoned.
     pub const fn is_over(&self) -> bool {
         self.complete && !self.abandoned
     }
 }
 
-/// How a generation met an attempt. Unless `No`, the store may lack tasks that had begun, so a setup action counts as
-/// begun on every rank.
+/// Whether recovery from an old store touched an attempt. Unless `No`, the store may lack tasks that had begun, so a
+/// setup action counts as begun on every rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Recovered {
-    /// No generation met it.
+    /// Recovery did not touch it.
     #[default]
     No,
-    /// It was added in the grace of a generation, or from an edge's list.
+    /// It was added in the grace of a generation, while a node held unknown tasks of its job, or from an edge's list.
     Added,
     /// It was abandoned, and taken up by a request that begins or goes on with its setup actions.
     TakenUp,
@@ -173,7 +173,7 @@ pub struct Again {
 }
 
 impl DrainRow {
-    /// Returns `true` if the drain hook has not carried out the newest notice of this drain or its lift. `false` for an
+    /// Returns `true` if the drain hook has not carried out the newest notice of this drain or its lift. `false` for a
     /// doubtful drain, which causes no notice.
     pub const fn is_pending(&self) -> bool {
         (self.lifted || !self.confirmed) && !self.doubtful

@@ -33,7 +33,8 @@ fn attempts_are_ordered_and_a_closed_one_is_refused() {
     assert!(
         matches!(refused(&mut b, "check", 0), Err(Refusal::AttemptClosed(text)) if text.contains("the open one is 3"))
     );
-    assert!(matches!(refused(&mut b, "prolog", 2), Err(Refusal::AttemptClosed(_))));
+    let none = "job j has no attempt 2: a new one must be above 3".to_owned();
+    assert_eq!(refused(&mut b, "prolog", 2), Err(Refusal::AttemptClosed(none)));
     // A request may attach to an action of a closed attempt.
     assert!(matches!(refused(&mut b, "prolog", 0), Ok(Reply::Running { attached: true, .. })));
     // A request without a number means the open attempt.
@@ -175,7 +176,7 @@ fn a_requeue_has_the_terms_of_the_attempt_before() {
         b
     };
     let less = Terms { resources: Default::default(), ..terms.clone() };
-    let few = "cannot keep 3 ranks of a job that has 2: add attempt 1 of job j again (perilog job add)";
+    let few = "cannot keep 3 ranks of a job that has 2: name other terms (perilog job add j --attempt 1)";
     let unnamed = "no attempt 1 of job j: add it (perilog job add), or name its nodes (--nodes)";
     // Each row: nodes and user of the requeue, and the terms and owner of the new attempt.
     for (nodes, user, expect) in [

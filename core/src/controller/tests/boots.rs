@@ -192,6 +192,9 @@ fn a_boot_that_comes_too_late_or_not_at_all_is_none() {
         }
         wait_in_vain(&mut b);
         assert_eq!(b.outcome(t()), expect);
+        let row = b.store.ranks.iter().find(|row| row.task == t()).unwrap();
+        let note = if away { "did not come back from its announced reboot" } else { "did not reboot in time" };
+        assert!(row.ended.note.as_deref().is_some_and(|text| text.contains(note)), "{:?}", row.ended.note);
         assert!(b.m.drains.contains_key("n0"));
     }
     // A live script is left to its runner, which stops the script or reports it as overdue.

@@ -31,7 +31,7 @@ fn an_action_that_no_node_configures_is_refused() {
     for (site_of, action, text) in [
         (&[usual, usual][..], "prolgo", Some("no node of n[0-1] configures an action prolgo; did you mean prolog?")),
         (&[usual, Some("check")], "housekeeping", Some("configured: check, epilog, prolog")),
-        (&[Some(""), Some("")], "prolog", Some("n[0-1] configures no action at all")),
+        (&[Some(""), Some("")], "prolog", Some("no node of n[0-1] configures any action")),
         // One node configures the action, or may configure it.
         (&[usual, Some("check")], "check", None),
         (&[usual, None], "prolgo", None),

@@ -57,7 +57,8 @@ fn a_move_sends_each_drain_in_force_again_once() {
     let number = before[0].3;
     assert_eq!(rows(&b)[0], ("n0".to_owned(), false, false, number + 1));
     assert_eq!(rows(&b)[1..], before[1..], "pending notices are sent anyway");
-    assert!(b.notes.iter().any(|note| note.contains("moved to this host, and notifies the drain hook of n0 again")));
+    let moved = "moved here, and sends the drain hook the drains of n0 again";
+    assert!(b.notes.iter().any(|note| note.contains(moved)));
     // The confirmation of the earlier notice, from a command of the other host, does not count.
     ask(&mut b, Request::DrainsDone { drains: vec![(HostName::new("n0").unwrap(), number)], lifted: false });
     assert!(!rows(&b)[0].1);
@@ -141,7 +142,7 @@ fn undrained(tasks: u64, already: &str, lifting: &str) -> Reply {
 }
 
 /// Regression test: `perilog undrain "n[1-2]"` with n2 in service was refused, and n1 stayed drained. `perilog drain
-/// "n[1-2]"` with n2 drained already said that it drained both.
+/// "n[1-2]"` with n2 drained already reported that it drained both.
 #[test]
 fn each_host_of_a_list_is_drained_or_lifted_once() {
     let (mut b, _) = bench(11, |_| {});

@@ -169,7 +169,7 @@ fn reports_are_partial_and_repeated_and_the_first_counts() {
     assert_eq!(b.action("stage", "j", 0).verdict, Some(Verdict::Ok));
     assert_eq!(contexts(&b, "late").len(), 2);
     for (request, expect) in [
-        (report(Some("0-3"), Some("rabbit2"), ok()), "covers ranks 0-3 and rabbit1: not over rabbit2"),
+        (report(Some("0-3"), Some("rabbit2"), ok()), "covers ranks 0-3 and rabbit1, and not rabbit2"),
         (report(Some("4"), None, ok()), "covers ranks 0-3 and rabbit1: rank 4 is not one of ranks 0-3"),
     ] {
         let (reply, _) = b.ask(request);
@@ -276,8 +276,8 @@ fn who_is_silent_for_its_lease_loses_the_rest() {
     let row = b.action("stage", "j", 0);
     assert_eq!((row.ok.to_string(), row.not_ok.to_string()), ("1".to_owned(), "0,2".to_owned()));
     assert_eq!(row.external.as_ref().unwrap().ended[&names("rabbit1").pop_first().unwrap()].ended.outcome, lost);
-    let reason = "stage: lost (the lease of its service expired): its lease was 30s, its service last reported at \
-                  2023-11-14T22:13:30Z (job j attempt 0)";
+    let reason = "stage: lost (the lease of its service expired): the service did not report within its \
+                  lease of 30s; its last report came at 2023-11-14T22:13:30Z (job j attempt 0)";
     let drains: Vec<_> = b.store.drains.iter().map(|d| (d.host.as_str(), d.reason.as_str())).collect();
     assert_eq!(drains, [("n0", reason), ("n2", reason)]);
     let expired = &contexts(&b, "lease-expired")[0];

@@ -187,7 +187,7 @@ fn the_longest_unchanged_attempts_go_first() {
     assert_eq!(kept, ["j4", "j0", "j2"]);
 }
 
-/// Returns the sequence numbers of the notices that the resource manager gets now.
+/// Returns the number of notices that the resource manager gets now.
 fn noticed(b: &mut Bench) -> usize {
     match b.ask(Request::Outbox { after: 0, limit: 99 }).0.unwrap() {
         Reply::Outbox(entries) => entries.len(),

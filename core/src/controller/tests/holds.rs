@@ -101,17 +101,14 @@ fn what_is_held_is_shown_with_who_holds_it_and_until_when() {
     let bare = "perilog run made this job; to release it: perilog job finish bare";
     let done = "done here; released together with n1 (sent: the node has not accepted it yet), as set by release in \
                 [action.epilog]";
+    let kept = "the job keeps its ranks until it is finished (manually: perilog job finish j)";
     assert_eq!(
         rows,
-        [
-            row("epilog", "rank 0", done),
-            row("job", "rank 0", bare),
-            row("job", "ranks 2-3 and rabbit1", "the job keeps its ranks until: perilog job finish j"),
-        ]
+        [row("epilog", "rank 0", done), row("job", "rank 0", bare), row("job", "ranks 2-3 and rabbit1", kept)]
     );
     let Ok(Reply::Show(view)) = b.ask(Request::Show { job: job("j"), targets: None }).0 else { panic!("no show") };
     assert_eq!((view.attempts[0].held.len(), view.attempts[0].released.is_empty()), (2, true));
-    // An attempt that is released whole has no holder.
+    // An attempt that is fully released has no holder.
     b.ask(finish("j", None)).0.unwrap();
     for rank in 1..4 {
         b.receives(n[rank as usize], finished(task("epilog", "j", rank), Outcome::Ok));

@@ -166,7 +166,7 @@ fn what_operators_say() {
     }
     assert_eq!(reported(&b)[0]["by"], 0);
     let refused = b.ask(milestone_request("finish", None)).0;
-    assert!(matches!(refused, Err(Refusal::Invalid(text)) if text.contains("an event that every job has")));
+    assert!(matches!(refused, Err(Refusal::Invalid(text)) if text.contains("an event in the logs of jobs")));
     // The next attempt has no reports yet, and the older attempt accepts none.
     b.ask(Request::Run(request("prolog", "j", Some("n[0-2]"), Some(1)))).0.unwrap();
     assert_eq!(b.ask(milestone_request("data-out", Some("0"))).0, reached_reply("0", false));

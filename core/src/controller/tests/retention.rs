@@ -53,6 +53,9 @@ fn only_pending_releases_outlive_retention() {
         assert!(!b.store.outbox.is_empty(), "no reader has fetched what the resource manager's reader gets");
         b.pass(HOUR_MS);
         assert_eq!((kept(&b), b.store.outbox.len()), (vec![], 0));
+        let why = if keep == 0 { "the store has more attempts than keep-attempts" } else { "it is past its retention" };
+        let why = format!("attempt 0 is forgotten: {why}");
+        assert!(b.notes.iter().any(|note| note.contains(&why)), "{:?}", b.notes);
     }
 }
 

@@ -193,8 +193,8 @@ fn since_is_a_time_of_nodes_as_of_drains() {
     assert_eq!((view.node.since_ms, view.node.drain.unwrap().since_ms), (up_ms, drained_ms));
 }
 
-/// Regression test: a job took 2,000 hosts that never connected, silently. `perilog why` said of each that it never
-/// said hello, and not that the job holds it. A cancel of its epilog drained them with 2,000 lines in the journal.
+/// Regression test: a job took 2,000 hosts that never connected, silently. `perilog why` reported of each that it never
+/// connected, and not that the job holds it. A cancel of its epilog drained them with 2,000 lines in the journal.
 #[test]
 fn a_job_on_two_thousand_unknown_hosts_is_named_and_makes_one_line() {
     let (mut b, _) = bench(1, |_| {});
@@ -209,7 +209,7 @@ fn a_job_on_two_thousand_unknown_hosts_is_named_and_makes_one_line() {
     assert_eq!(
         text,
         "no node m1000 has ever connected to this controller; job big holds it as one of its 2001 hosts (perilog show \
-         big; to end it: perilog job cancel big)"
+         big; to end the job: perilog job cancel big)"
     );
     b.ask(finish("big", None)).0.unwrap();
     let cancel = Which { action: Some(ActionName::new("epilog").unwrap()), ..which("big", Some("1-2000")) };
@@ -222,13 +222,13 @@ fn a_job_on_two_thousand_unknown_hosts_is_named_and_makes_one_line() {
     assert_eq!(events, ["m[0-1999]"]);
 }
 
-/// Regression test: `perilog why` of a released and drained host said that the job holds it, and not that it is
+/// Regression test: `perilog why` of a released and drained host reported that the job holds it, and not that it is
 /// drained.
 #[test]
 fn an_unknown_host_is_held_or_drained_or_both() {
     for (each, held) in [
         (true, ""),
-        (false, "; job j holds it as one of its 2 hosts (perilog show j; to end it: perilog job cancel j)"),
+        (false, "; job j holds it as one of its 2 hosts (perilog show j; to end the job: perilog job cancel j)"),
     ] {
         let (mut b, _) = bench(1, |settings| {
             if each {

@@ -63,7 +63,7 @@ fn another_spelling_of_a_host_is_refused_with_the_one_that_was_meant() {
     }
 }
 
-/// Regression test: a job on `n0.cluster` was taken, and nothing said that n0 was meant.
+/// Regression test: a job on `n0.cluster` was accepted, and no text named n0, which was meant.
 #[test]
 fn a_job_on_a_longer_name_of_a_host_gets_the_name_that_was_meant() {
     let (mut b, _) = bench(2, |_| {});

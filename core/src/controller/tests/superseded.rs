@@ -106,7 +106,7 @@ fn advice_names_the_attempt_if_the_default_is_another() {
     // The refusal tells an operator who omits the attempt which attempt has the action.
     let epilog = Which { action: Some(ActionName::new("epilog").unwrap()), ..which("j", None) };
     let reply = b.ask(Request::Resolve { which: epilog, ok: false, reason: "hung".into() }).0;
-    let text = "job j attempt 1 has no action epilog; attempt 0 has: --attempt 0".to_owned();
+    let text = "job j attempt 1 has no action epilog; attempt 0 has one: --attempt 0".to_owned();
     assert_eq!(reply, Err(Refusal::NoSuchAction(text)));
 }
 

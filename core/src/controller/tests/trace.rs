@@ -78,7 +78,8 @@ fn asks(client: Client, request: Request) -> Input {
     Input::Request { client, uid: 0, request }
 }
 
-/// A job whose prolog runs on two nodes, its show after its end in another life of the controller, and a failed commit.
+/// A job whose prolog runs on two nodes, a `show` of the ended job after a restart of the controller, and a failed
+/// commit.
 fn log() -> Log {
     crate::switch_on_defect!(crate::defect::chosen());
     let mut log = Log { now: Now { mono_ms: 1_000, wall_ms: 1_700_000_000_000 }, ..Log::default() };

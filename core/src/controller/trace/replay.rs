@@ -27,7 +27,8 @@ pub struct Replayed {
 /// if there is one.
 ///
 /// # Errors
-/// Text: the log has no trace that can be played, or lacks lines in the middle of it.
+/// A text: no line is a `begin` of a trace, lines are missing after the `begin`, a line is malformed, or an input
+/// stands outside of a batch.
 pub fn replay<'t>(log: impl IntoIterator<Item = &'t str>, print: &mut dyn FnMut(&str)) -> Result<Replayed, String> {
     let mut player =
         Player { print, done: Replayed::default(), writer: None, batch: None, due: None, left: VecDeque::new() };

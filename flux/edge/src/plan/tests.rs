@@ -173,7 +173,7 @@ fn a_prolog_goes_from_its_start_to_its_finish() {
         view.jobs.get_mut(&ID).unwrap().cancel_asked.insert(ActionName::new("prolog").unwrap());
     };
     let refused: Change = |view| {
-        view.refused.insert((job_name(), Attempt::of_alloc(ALLOC).unwrap()), "attempt 2000 came after it".to_owned());
+        view.refused.insert((job_name(), Attempt::of_alloc(ALLOC).unwrap()), "the job has a newer attempt".to_owned());
     };
     let absent: Change = |view| view.is_current = false;
     let cleaned: Change = |view| {

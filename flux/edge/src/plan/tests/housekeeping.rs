@@ -39,7 +39,7 @@ fn a_housekeeping_epilog_begins_when_flux_freed_the_job() {
     };
     let dirty: Change = |view| knows(view, complete(Verdict::Failed, true));
     let refused: Change = |view| {
-        view.refused.insert((job_name(), Attempt::of_alloc(ALLOC).unwrap()), "attempt 2000 came after it".to_owned());
+        view.refused.insert((job_name(), Attempt::of_alloc(ALLOC).unwrap()), "the job has a newer attempt".to_owned());
     };
     let drained: Change = |view| {
         let drain = FluxDrain { reason: "perilog: no epilog".to_owned() };
