@@ -52,7 +52,7 @@ fn tokens_are_shown_once_and_listed_without_themselves() {
     };
     let rows = "MADE                  NODE  BY     STATE\n\
                 2026-11-22T10:00:00Z  n0    uid 7  used 2026-11-22T10:01:00Z\n\
-                2026-11-22T10:00:00Z  n1    uid 7  over\n\
+                2026-11-22T10:00:00Z  n1    uid 7  expired\n\
                 2026-11-22T10:00:00Z  n2    uid 7  good until 2099-12-31T23:59:59Z\n";
     for (args, reply, out) in [
         (&["token", "list"][..], all(), rows.to_owned()),
