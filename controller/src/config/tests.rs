@@ -46,7 +46,7 @@ fn a_page_that_shows_more_than_the_api_is_pointed_out() {
     assert!(complaint(here, page, "anyone").is_empty());
     for (listen, read, expect) in [
         ("", "anyone", "metrics.page has no effect while metrics.listen is not set"),
-        (here, "group", "also those whom api.read = \"group\" keeps out"),
+        (here, "group", "also those whom api.read = \"group\" refuses"),
         (all, "anyone", "other hosts can reach [::]:5116"),
         (all, "group", "other hosts can reach [::]:5116"),
     ] {

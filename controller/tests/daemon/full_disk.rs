@@ -126,7 +126,7 @@ async fn without_a_reserve_nothing_is_acknowledged_or_lost() {
     // No Ack: the session ends, so the agent repeats its reports.
     let end = crate::agent::next_frame(&mut agent.link).await;
     assert!(matches!(end, Ok(None)), "{end:?}");
-    controller.log.wait_for("the controller starts again from its store");
+    controller.log.wait_for("the controller dropped the last requests, and loads its store again");
     assert_eq!(refused(&bed, "Run", run("f2", "n0"), &[]).1["code"], "unavailable");
 
     disk.make_room();

@@ -105,7 +105,7 @@ fn what_it_covers_is_reported_when_it_starts() {
     let table = [
         (start("stage", None, ""), "attached"),
         (start("stage", Some("n[0-1]"), "rabbit1"), "attached"),
-        (start("stage", Some("0-2"), ""), "covers ranks 0-1; the request names 0-2"),
+        (start("stage", Some("0-2"), ""), "covers ranks 0-1; the request names ranks 0-2"),
         (start("stage", None, "rabbit1"), "stage of job j attempt 0 covers ranks 0-1 and rabbit1; the request names \
                                            rabbit1"),
         (start("stage", Some("0-1"), "rabbit2"), "the request names rabbit2"),
