@@ -8,6 +8,7 @@ mod circle;
 mod columns;
 mod defects;
 mod files;
+mod fixtures;
 mod identifiers;
 mod imports;
 mod links;
@@ -98,6 +99,7 @@ pub(crate) fn check() -> Result<()> {
     security::check(&page(security::PAGE)?, &tests, &mut findings);
     book::Book::read(&cargo::root())?.check(&cargo::root(), &mut findings);
     api::check(&cargo::root(), &mut findings)?;
+    fixtures::check(&cargo::root(), &mut findings)?;
     paths::check(&cargo::root(), &mut findings)?;
     places::check(&cargo::root(), &mut findings)?;
     words::check_all(&mut findings)?;
