@@ -41,7 +41,7 @@ impl<'a> Input<'a> {
     /// Calls the parser, and checks its memory.
     fn parse<T>(&self, parser: impl FnOnce() -> T) -> T {
         let (parsed, peak) = memory::peak(parser);
-        let (length, most) = (self.bytes.len(), bounds::of(self.target, self.bytes.len()));
+        let (length, most) = (self.bytes.len(), bounds::of(self.target, self.bytes));
         assert!(peak <= most, "{}: {peak} bytes of memory for {length} of input; at most {most}", self.target);
         parsed
     }
@@ -93,3 +93,18 @@ pub const TARGETS: [Target; 29] = [
     target("ids", "ids and names", texts::ids),
     target("slurm", "variables of Slurm's hooks", texts::slurm),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parser_that_takes_too_much_is_found() {
+        let is_found = |target: &'static str, bytes: &[u8]| {
+            let input = Input { target, bytes };
+            std::panic::catch_unwind(|| input.parse(|| drop(std::hint::black_box(vec![0_u8; 1 << 20])))).is_err()
+        };
+        assert!(is_found("hostlist", b"n1,n2") && is_found("spool", b"[1,2]"));
+        assert!(!is_found("hostlist", b"n[1-2]") && !is_found("spool", b"\"n[1-2]\""));
+    }
+}

@@ -33,9 +33,8 @@ const OLDER_HELLO: &str = "\
 
 const CHANGED: &str = "the bytes on the wire changed: agents and controllers of other versions would misread each \
                        other. If that is \
-    meant, it is a new version of the protocol (preamble::HIGHEST): add fields and messages under new numbers, keep \
-    what is there, and \
-    only then write the file anew with PERILOG_GOLDEN=write";
+    meant, it is a new version of the protocol (preamble::HIGHEST): add fields and messages under new numbers, each \
+    in a sample of its own, whose file PERILOG_GOLDEN=write makes. A file that a release has never changes";
 
 fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden").join(format!("{name}.hex"))

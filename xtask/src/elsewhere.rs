@@ -193,6 +193,7 @@ fn select<'a>(all: &'a [String], names: &[&str], tally: &mut Tally) -> Result<Ve
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cargo;
 
     #[test]
     fn a_root_comes_before_names() {
@@ -206,6 +207,23 @@ mod tests {
         ] {
             let found = parse(words).ok().map(|arguments| (arguments.root, arguments.names));
             assert_eq!(found, expected, "{words:?}");
+        }
+    }
+
+    /// A name that leads nowhere would show only when a tour runs.
+    #[test]
+    fn tests_that_are_named_here_exist() {
+        let tests = cargo::root().join("tests/tests");
+        for name in TOUR.iter().copied().chain([MIXED]) {
+            let (module, test) = name.split_once("::").unwrap_or((name, ""));
+            let text = std::fs::read_to_string(tests.join(format!("{module}.rs"))).unwrap_or_default();
+            let is_there = text.contains("#[test]") && (test.is_empty() || text.contains(&format!("\nfn {test}()")));
+            assert!(is_there, "{name}");
+        }
+        let entries = std::fs::read_dir(tests).unwrap();
+        let files: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        for (begins, _) in NOT_THERE {
+            assert!(files.iter().any(|file| file.starts_with(begins)), "{begins}");
         }
     }
 }

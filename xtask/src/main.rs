@@ -60,6 +60,7 @@ fn run(arguments: &[&str]) -> Result<bool> {
         ["soak", arguments @ ..] => soak::run(soak::CLUSTER, arguments),
         ["mutate", arguments @ ..] => mutate::run(arguments),
         ["tidy"] => tidy::run(),
+        ["freeze"] => tidy::freeze(),
         ["pages", directory] => pages::run(directory),
         ["release"] => release::run(),
         ["dist", kinds @ ..] => dist::run(kinds),

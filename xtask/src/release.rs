@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::stages::print_line;
-use crate::{cargo, dist, git};
+use crate::{cargo, dist, git, tidy};
 
 const CHANGELOG: &str = "CHANGELOG.md";
 /// Files that name the version beside `Cargo.toml`, each with the text before it.
@@ -26,6 +26,7 @@ pub(crate) fn run() -> Result<bool> {
     for (file, before) in VERSIONS {
         ensure!(read(file)?.contains(&format!("{before}{version}")), "{file} names another version than {version}");
     }
+    tidy::check_release(&root, version)?;
     let changed = git(&["status", "--porcelain"])?;
     ensure!(changed.is_empty(), "a release is of a commit, and the tree has changes:\n{changed}");
     ensure!(git(&["tag", "--list", &tag])?.is_empty(), "the tag {tag} exists");

@@ -8,6 +8,8 @@ mod circle;
 mod columns;
 mod defects;
 mod files;
+mod fixtures;
+mod frozen;
 mod identifiers;
 mod imports;
 mod links;
@@ -27,6 +29,7 @@ mod words;
 use std::path::{Path, PathBuf};
 
 pub(crate) use defects::{TABLE, names as defects_of};
+pub(crate) use frozen::{check_release, freeze};
 
 use anyhow::{Context, Result, ensure};
 
@@ -98,6 +101,8 @@ pub(crate) fn check() -> Result<()> {
     security::check(&page(security::PAGE)?, &tests, &mut findings);
     book::Book::read(&cargo::root())?.check(&cargo::root(), &mut findings);
     api::check(&cargo::root(), &mut findings)?;
+    frozen::check(&cargo::root(), &mut findings)?;
+    fixtures::check(&cargo::root(), &mut findings)?;
     paths::check(&cargo::root(), &mut findings)?;
     places::check(&cargo::root(), &mut findings)?;
     words::check_all(&mut findings)?;

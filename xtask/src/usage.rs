@@ -49,7 +49,9 @@ usage: cargo xtask COMMAND
   mutate  can they fail? switches on one deliberate defect after the other, and names the seed or the test that
           turned red
   tidy    the house rules that no compiler knows: who may know whom, what the core must not do, file sizes,
-          the field's words
+          the field's words, what releases have of the interfaces
+  freeze  writes schema/frozen/VERSION: the interfaces of this tree, with which tidy compares later ones
+          (CONTRIBUTING.md)
   bench [unit|hook|flux|slurm|takeover|idle|fan|feed|history|core] [--OPTION NUMBER...]
           what a task, an idle agent, ten thousand agents and a long history cost, beside the bare parts
           (docs/performance.md)

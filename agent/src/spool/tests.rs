@@ -416,7 +416,13 @@ fn the_files_of_the_spool_never_change() {
         fs::write(&path, format!("{written:#}\n")).unwrap();
     }
     let golden: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-    assert_eq!(written, golden, "{}: agents of other releases would misread the spool", path.display());
+    assert_eq!(
+        written,
+        golden,
+        "{}: agents of other releases would misread the spool. A release's file never changes: a new key goes into a \
+         file of its own, and this test reads both",
+        path.display()
+    );
     let read = |name: &str| golden[name].clone();
     assert_eq!(serde_json::from_value::<Intent>(read("intent.json")).unwrap(), intent);
     assert_eq!(serde_json::from_value::<Ended>(read("outcome.json")).unwrap(), ended);
