@@ -139,10 +139,10 @@ fn keys(example: &str) -> Vec<String> {
         let line = line.strip_prefix("#! ").unwrap_or(line);
         if let Some(header) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
             table = general(header);
-        } else if let Some((key, _)) = line.split_once(" = ").filter(|_| !line.starts_with(['#', ' '])) {
-            if table.last().is_none_or(|last| last != VARIABLES) {
-                found.push(table.iter().map(String::as_str).chain([key]).collect::<Vec<_>>().join("."));
-            }
+        } else if let Some((key, _)) = line.split_once(" = ").filter(|_| !line.starts_with(['#', ' ']))
+            && table.last().is_none_or(|last| last != VARIABLES)
+        {
+            found.push(table.iter().map(String::as_str).chain([key]).collect::<Vec<_>>().join("."));
         }
     }
     found
