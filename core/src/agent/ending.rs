@@ -117,7 +117,7 @@ impl Machine {
             return self.remove_tombstone(entry, cx);
         }
         self.tombstones.keep(entry);
-        // Callers may have waited for the burial of their task's earlier boot.
+        // Callers of Exec may have waited for this tombstone: their task ran before a soft reboot.
         self.take_early(cx);
     }
 

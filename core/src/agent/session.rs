@@ -76,8 +76,8 @@ impl Session {
         matches!(self.link, Link::Open)
     }
 
-    /// Returns `true` from the Hello of this session to the session's end. During that time the agent reports changes
-    /// of tasks in messages.
+    /// Returns `true` from the Hello of this session to the session's end: the Hello cannot show later changes of a
+    /// task.
     pub(super) const fn is_greeted(&self) -> bool {
         matches!(self.link, Link::Greeted | Link::Pending { .. } | Link::Open)
     }

@@ -9,7 +9,7 @@ use super::task::{State, Task};
 
 impl Machine {
     /// Returns the state of the session: `not connected`, `connecting`, `connected` (the controller has welcomed this
-    /// node), `turned away`.
+    /// node), `turned away` (the controller has turned this node away, or the agent has ended the session).
     pub const fn session_state(&self) -> &'static str {
         self.session.state_text()
     }
