@@ -47,9 +47,11 @@ pub enum FarewellError {
 /// State of this host's tasks, by stem.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
-    /// Stems of tasks whose scripts run, or whose lingering processes live.
+    /// Stems of tasks whose scripts run, or whose lingering processes live, except tasks whose script announced the
+    /// reboot.
     running: BTreeSet<String>,
-    /// Stems of tasks whose processes have ended and whose outcome the controller has not acknowledged.
+    /// Stems of tasks whose processes have ended and whose outcome the controller has not acknowledged, with the same
+    /// exception.
     unreported: BTreeSet<String>,
 }
 
@@ -183,8 +185,8 @@ fn line(seen: &Seen) -> String {
     }
 }
 
-/// Logs what the node waits for, and shows it in the status line of `systemctl status`, if it differs from `shown`, the
-/// text of the last call.
+/// If what the node waits for differs from `shown`, the text of the last call, logs the new text and makes it the
+/// status line of `systemctl status`.
 fn show(seen: &Seen, shown: &mut String) {
     let line = line(seen);
     if line != *shown {

@@ -145,8 +145,9 @@ impl Daemon {
         }
     }
 
-    /// Sends a message to the controller. If the controller reads nothing and the queue is full, ends the session; the
-    /// next session's Hello carries the missed state.
+    /// Sends a message to the controller. If the queue is full, because the controller reads too slowly, ends the
+    /// session; the next session's Hello carries the missed state. Drops the message if the link is lost: the machine
+    /// learns that by an input of its own.
     fn send(&mut self, message: FromAgent) {
         if let Some(connected) = &self.connected
             && let Err(error) = connected.session.outbox.try_send(message)

@@ -58,8 +58,9 @@ impl Daemon {
         Input::Joined { found, tombstones, accepted: self.accepted.filter(|_| first) }
     }
 
-    /// Removes the notes of tasks that have ended: the agent before may have been killed between an outcome and that.
-    /// The epilog of a job's next attempt has the same note, which stays until that epilog ends, too.
+    /// Removes the notes of tasks that have ended: an earlier agent may have been killed after it wrote an outcome,
+    /// before it removed the note. The epilog of a job's next attempt has the same note, which stays until that epilog
+    /// ends, too.
     fn remove_notes(&self, found: &[Found]) {
         let note_of = |one: &Found| one.intent.as_ref().and_then(|intent| intent.hook.note.clone());
         let is_over = |one: &&Found| one.ended.as_ref().is_some_and(|ended| !ended.outcome.may_be_cut_off());

@@ -13,8 +13,8 @@ use perilog_host::{journal, notify};
 use super::{Daemon, identity, start};
 use crate::config::Config;
 
-/// Keys that a running agent never changes. All other keys apply at once, except `controller`, `tls` and `enroll`:
-/// these three apply at the next dial.
+/// Keys whose new values a running agent does not use. All other keys apply at once, except `controller`, `tls` and
+/// `enroll`: these three apply at the next dial.
 const TAKES_RESTART: [&str; 1] = ["host"];
 
 /// The configurations to compare a new configuration with: that of the agent's start, and the last one that was
@@ -30,7 +30,7 @@ impl Read {
     }
 }
 
-/// The configuration that a reload has read, or the reason why not.
+/// The configuration that a reload has read, or a text with the reason why it read none.
 pub(super) type Found = Result<Loaded<Config>, String>;
 
 impl Daemon {

@@ -50,7 +50,8 @@ impl Parameters {
     /// job's tasks on a rank; only a call with the parameter `turn` needs it.
     ///
     /// # Errors
-    /// Text for `Refused`.
+    /// A text for the error `Refused`: a parameter is malformed, or this host's records of the job's tasks cannot be
+    /// read.
     pub(super) fn exec(
         self,
         plan_of: impl Fn(&ActionName) -> Plan,

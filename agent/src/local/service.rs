@@ -238,7 +238,7 @@ impl Agent {
         }
     }
 
-    /// Tells the agent's event loop that a caller has disconnected; the caller's task goes on.
+    /// Informs the agent's event loop that a caller has disconnected; the caller's task goes on.
     async fn hang_up(&self, caller: Caller) -> Result<(), Gone> {
         // Without a loop, the process is ending.
         let _ = self.ask.send(LocalRequest::Hangup { caller }).await;

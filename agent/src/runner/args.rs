@@ -60,8 +60,10 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Str
     Ok(Command::Run { run_dir, since_boot_ms, stem })
 }
 
-/// Checks the form and length of a stem. The stem becomes part of paths, and must not lead to another directory. The
-/// error is a sentence with the mistake.
+/// Checks the form and length of a stem. The stem becomes part of paths, and must not lead to another directory.
+///
+/// # Errors
+/// A sentence with the mistake.
 fn check_stem(stem: &str) -> Result<(), String> {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     match stem.bytes().position(|b| !fits(b)) {

@@ -26,7 +26,7 @@ impl Sequence<'_> {
     ///
     /// # Errors
     /// The file system was full before, or the runner could not write the begin record or the record that the script
-    /// could not be executed. In each case the script did not run, as far as the runner knows.
+    /// could not be executed. In each case the script does not run, as far as the runner knows.
     pub(crate) fn attempt(&mut self, planned: &Planned, attempt: u32, of: u32) -> io::Result<End> {
         let (script, user) = (&planned.script, &planned.identity.user);
         let seq = self.seq;

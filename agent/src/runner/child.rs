@@ -71,7 +71,9 @@ impl Running {
     /// Starts `script` as `user`. `seq` is the number of the try, `now` is CLOCK_MONOTONIC (ms).
     ///
     /// # Errors
-    /// The script cannot be executed. (For a user other than root, [`Self::refusal`] shows this later.)
+    /// The script, or for another user than root the stage process, cannot be started, or the runner cannot take it
+    /// over: then it is killed. If the stage runs but cannot execute the script, [`Self::refusal`] has the reason
+    /// later.
     pub(crate) fn start(script: &Script, user: &User, setting: &Setting<'_>, seq: u32, now: u64) -> io::Result<Self> {
         let as_we_are = user.uid == 0 && user.gid == 0 && user.groups.is_empty();
         let (mut command, mut stage) = if as_we_are {

@@ -359,7 +359,7 @@ impl<'a> Sequence<'a> {
         });
     }
 
-    /// Looks for the agent's mark that the controller knows of the announced reboot. If the mark is there, tells the
+    /// Looks for the agent's mark that the controller knows of the announced reboot. If the mark is there, informs the
     /// peers that wait for it, and stops watching.
     fn check_mark(&mut self) {
         self.mark.iter().for_each(Mark::clear);

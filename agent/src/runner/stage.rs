@@ -133,7 +133,10 @@ fn take_identity(order: &Order) -> Result<(), String> {
 }
 
 /// Checks that the process has the ids of the order. `uids` and `gids` are its real, effective and saved ids, as the
-/// kernel names them. The error is a sentence with the wanted ids and the present ids.
+/// kernel names them.
+///
+/// # Errors
+/// A sentence with the wanted ids and the present ids.
 fn is_all(order: &Order, uids: [u32; 3], gids: [u32; 3]) -> Result<(), String> {
     if uids != [order.uid; 3] || gids != [order.gid; 3] {
         return Err(format!(

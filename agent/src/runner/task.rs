@@ -69,7 +69,9 @@ impl Moment {
 /// the claim. Returns the runner's exit status.
 ///
 /// # Errors
-/// The runner claimed nothing and ran nothing.
+/// [`Refusal`]: the runner claimed nothing and ran nothing, because systemd did not start it, the task's directory or
+/// intent is missing or not to be trusted, the second build cannot be executed, not-after has passed, or another
+/// process has the claim.
 pub(crate) fn run(run_dir: &Path, since_boot_ms: Option<u64>, stem: &str) -> Result<u8, Refusal> {
     let invocation = invocation()?;
     let cannot = |what: &str, e: std::io::Error| Refusal::new(exit::NO_TASK, format!("{what}: {e}"));
@@ -163,7 +165,8 @@ fn open_control(run_dir: &Path, stem: &str, intent: &Intent, sinks: &mut Sinks) 
 /// Checks every script before the first one runs. Returns the scripts with their settings from the plan.
 ///
 /// # Errors
-/// The reason as a sentence: the task then ends as `configuration`.
+/// A sentence, with which the task ends as `configuration`: there is no script although the plan demands one, the
+/// working directory is missing, or a script's user cannot be looked up.
 pub(crate) fn prepare(
     intent: &Intent,
     control: Option<&Path>,
