@@ -45,7 +45,7 @@ pub trait Registrar: Send + Sync + 'static {
     /// disk. The server drops this future after [`DECISION_LIMIT`]; work that the future began may still finish.
     ///
     /// # Errors
-    /// A sentence for the visitor.
+    /// The reason of the refusal, as a sentence for the visitor.
     fn decide(
         self: Arc<Self>,
         peer: SocketAddr,

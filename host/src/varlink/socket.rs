@@ -58,7 +58,7 @@ fn leads_to(path: &Path) -> PathBuf {
 /// Removes the socket that a dead daemon left at `path`.
 ///
 /// # Errors
-/// A daemon answers on the socket, or `path` is no socket.
+/// [`SocketError`]: a daemon answers on the socket; `path` is no socket; or it cannot be examined, dialled or removed.
 fn clear(path: &Path) -> Result<(), SocketError> {
     let failed = |source| SocketError::Io { path: path.to_owned(), source };
     match path.symlink_metadata() {
