@@ -55,8 +55,8 @@ async fn terminated(signals: &mut Signals) {
 /// the job in perilog. `job`: a job id, or `all`.
 ///
 /// # Errors
-/// A text for the operator: `job` is no job id, Flux is away or refuses, or the plugin has no open reference on the
-/// job.
+/// A text for the operator: `job` is no job id; Flux is away, refuses, or gives no readable answer in time; or the
+/// plugin has no open reference on the one job.
 pub async fn release(config: &Config, job: &str) -> Result<(), String> {
     let path = &*config.flux;
     let only = match job {

@@ -30,7 +30,8 @@ impl Terms {
     /// Reads the terms of a job from its jobspec (`attributes.system.perilog`).
     ///
     /// # Errors
-    /// One line for the user who submits the job: the term, the expected form and the value found.
+    /// One line for the user who submits the job: the mistake, normally with the term, the expected form and the value
+    /// found.
     pub fn read(perilog: &str) -> Result<Self, String> {
         let mut terms = Self::default();
         for (name, value) in table("perilog", perilog)? {

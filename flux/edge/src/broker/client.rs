@@ -78,7 +78,8 @@ impl Broker {
     /// Connects to the broker's local socket.
     ///
     /// # Errors
-    /// The broker does not listen, or refuses this user.
+    /// The broker does not listen at `path`, the system does not let this process open it, or the broker refuses this
+    /// user.
     pub async fn connect(path: &Path) -> io::Result<Self> {
         let mut stream = UnixStream::connect(path).await?;
         match stream.read_u8().await? {

@@ -168,7 +168,7 @@ async fn plugin(broker: &Broker, view: &mut View) -> Result<bool, Fault> {
 /// comes with the job's id, and with the job's name for log lines.
 ///
 /// # Errors
-/// [`Fault`]
+/// [`Fault::Rpc`]: Flux is gone, refuses its journal, or sends what is no JSON.
 pub async fn open_references(broker: &Broker, only: Option<u64>) -> Result<Vec<(u64, Reference, String)>, Fault> {
     let mut view = View::new(crate::plan::view::Site::default());
     let mut journal = broker.stream("job-manager.events-journal", &json!({ "full": false }), 0).await?;
