@@ -68,20 +68,21 @@ impl Daemon {
     fn apply(&mut self, new: Loaded<Config>) -> Result<Changes, String> {
         let changes = Changes::between(&self.read.started, &self.read.last, &new, &TAKES_RESTART)?;
         let config = new.value;
+        // What can fail comes first: after an error, the earlier configuration stays in force.
+        // The node keeps its identity until the next start.
+        let host = identity::host(self.read.started.host.as_ref()).map_err(|error| error.to_string())?;
+        let (socket, mode) = (self.places.socket(), config.local.socket_mode());
+        fs::set_permissions(&socket, fs::Permissions::from_mode(mode))
+            .map_err(|error| format!("cannot set the mode of {}: {error}", socket.display()))?;
         if config.log != self.read.last.log {
             journal::set_level(config.log.as_str()).map_err(|error| error.to_string())?;
         }
-        // The node keeps its identity until the next start.
-        let host = identity::host(self.read.started.host.as_ref()).map_err(|error| error.to_string())?;
         self.controllers.send_if_modified(|current| {
             let new = start::controllers(&config, &host);
             let changed = *current != new;
             *current = new;
             changed
         });
-        let (socket, mode) = (self.places.socket(), config.local.socket_mode());
-        fs::set_permissions(&socket, fs::Permissions::from_mode(mode))
-            .map_err(|error| format!("cannot set the mode of {}: {error}", socket.display()))?;
         self.inputs.push_back(Input::Policy(config.policy()));
         self.agent.configure(config.clone());
         self.read.last = config;
