@@ -113,17 +113,17 @@ impl Machine {
         }
         let begun = |state: &State| matches!(state, State::Starting | State::Doubt { .. } | State::Live);
         let Some(task) = self.tasks.get_mut(&id).filter(|task| begun(&task.state) && !task.intent.local) else {
-            return cx.note(
-                Level::Warning,
-                Some(id),
-                None,
-                format!("signal {signal} was not sent: the task runs no script"),
+            let why = self.tasks.get(&id).map_or_else(
+                || "this node has no such task".to_owned(),
+                |task| format!("{} runs no script that the controller may signal", task.name()),
             );
+            return cx.note(Level::Warning, Some(id), None, format!("signal {signal} was not sent: {why}"));
         };
         if matches!(task.phase, Some(Phase::Lingering { .. })) && signal != KILL {
             let text = format!(
-                "signal {signal} was not sent: the scripts have ended; the processes that they left behind can be sent \
-                 only KILL"
+                "signal {signal} was not sent: the scripts of {} have ended; the processes that they left behind can \
+                 be sent only KILL",
+                task.name()
             );
             return cx.note(Level::Warning, Some(id), None, text);
         }

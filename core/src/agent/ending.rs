@@ -130,13 +130,14 @@ impl Machine {
                 }
             }
             Err(text) => {
+                let Some(entry) = self.tombstones.get_or_writing(id) else { return };
+                let (of, job) = (&entry.tombstone, entry.tombstone.job.clone());
+                let text = format!(
+                    "cannot write the tombstone of {} of job {job}, attempt {}, rank {}, trying again: {text}",
+                    of.action, of.attempt, id.rank
+                );
                 if self.tombstones.not_written(id, cx.now) {
-                    cx.note(
-                        Level::Error,
-                        Some(id),
-                        None,
-                        format!("cannot write the record of an ended task (tombstone), trying again: {text}"),
-                    );
+                    cx.note(Level::Error, Some(id), Some(&job), text);
                 }
             }
         }

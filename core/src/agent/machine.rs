@@ -100,9 +100,9 @@ impl Machine {
         [
             ("tasks", self.tasks.len()),
             ("tombstones", self.tombstones.len()),
-            ("names of what has neither", self.stems.len().saturating_sub(self.tasks.len() + self.tombstones.len())),
-            ("units that are to go", self.unloading.len()),
-            ("callers that came too early", self.early.len()),
+            ("stems without a task", self.stems.len().saturating_sub(self.tasks.len() + self.tombstones.len())),
+            ("units to unload", self.unloading.len()),
+            ("callers of Exec that wait", self.early.len()),
         ]
     }
 

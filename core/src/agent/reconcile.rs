@@ -268,7 +268,8 @@ impl Machine {
             )
         } else {
             format!(
-                "the directory {} has no readable record (intent) of its task: the agent leaves it alone",
+                "the task directory {} (normally in /run/perilog/tasks) has no readable record (intent): the agent \
+                 leaves it alone",
                 found.stem
             )
         };

@@ -117,7 +117,7 @@ impl Task {
         }
         let plan = &self.intent.plan;
         let deaf = seen.deaf.as_ref().map(|deaf| format!(": {deaf}")).unwrap_or_default();
-        let runner = format!("its runner ({}), which has begun no script{deaf}", seen.runner());
+        let runner = format!("its first script; its runner ({}) has not begun it{deaf}", seen.runner());
         if !self.has_runner() {
             return runner;
         }
@@ -126,7 +126,7 @@ impl Task {
             Run::Directories(directories) => directories.join(", "),
             Run::Command(command) => command.first().cloned().unwrap_or_default(),
         };
-        format!("{runner}; before its first script it reads {files} and {}, and looks up user {}", plan.cwd, plan.user)
+        format!("{runner}; before that the runner reads {files} and {}, and looks up user {}", plan.cwd, plan.user)
     }
 }
 
