@@ -52,7 +52,7 @@ impl Daemon {
         let first = !std::mem::replace(&mut self.joined_once, true);
         let tombstones = if first { self.spool.tombstones() } else { Ok(Vec::new()) };
         let tombstones = tombstones.unwrap_or_else(|error| {
-            tracing::error!("{error}; ended tasks are forgotten");
+            tracing::error!("{error}; the agent does not know the tasks that have ended on this node (tombstones)");
             Vec::new()
         });
         Input::Joined { found, tombstones, accepted: self.accepted.filter(|_| first) }

@@ -197,8 +197,6 @@ fn complain(address: &str, error: &DialError, logged: &mut Logged) {
         return;
     }
     let hint = match fault(error) {
-        Some(TlsFault::NotYetValid) => "; is the clock of this node right?",
-        Some(TlsFault::Expired) => "; renew the certificate",
         Some(TlsFault::RefusedByPeer) => "; the controller's log says why",
         _ => "",
     };

@@ -68,7 +68,9 @@ impl Parameters {
             None => None,
             Some(directories) => match directories.iter().find(|dir| !dir.starts_with('/')) {
                 Some(relative) => return Err(format!("directory {relative:?} does not begin with `/`")),
-                None if directories.is_empty() => return Err("`directories` must name at least one".to_owned()),
+                None if directories.is_empty() => {
+                    return Err("`directories` must name at least one directory".to_owned());
+                }
                 None => Some(Plan { run: Run::Directories(directories), ..plan_of(&self.action) }),
             },
         };

@@ -246,7 +246,7 @@ impl Agent {
     }
 }
 
-const ENDING: &str = "the agent is stopping, and the task continues; ask again";
+const ENDING: &str = "the agent is stopping. A task that has begun continues. Ask again when the agent is back.";
 
 /// Returns the stem of the task that `exec` asks for. The task belongs to no controller's cluster, so its ids use
 /// [`ClusterId::LOCAL`].

@@ -67,9 +67,13 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Str
 fn check_stem(stem: &str) -> Result<(), String> {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     match stem.bytes().position(|b| !fits(b)) {
-        Some(at) => Err(format!("malformed stem {stem:?} at character {}: expected one of [A-Za-z0-9._-]", at + 1)),
-        None if !stem.starts_with(UNIT_PREFIX) => Err(format!("malformed stem {stem:?}: expected {UNIT_PREFIX}...")),
-        None if stem.len() > MAX_STEM => Err(format!("malformed stem {stem:?}: more than {MAX_STEM} characters")),
+        Some(at) => {
+            Err(format!("malformed unit name {stem:?} at character {}: expected one of [A-Za-z0-9._-]", at + 1))
+        }
+        None if !stem.starts_with(UNIT_PREFIX) => {
+            Err(format!("malformed unit name {stem:?}: expected {UNIT_PREFIX}..."))
+        }
+        None if stem.len() > MAX_STEM => Err(format!("malformed unit name {stem:?}: more than {MAX_STEM} characters")),
         None => Ok(()),
     }
 }
