@@ -46,7 +46,6 @@ pub mod config;
 pub mod defect;
 pub mod durable;
 #[cfg(feature = "daemon")]
-#[cfg(feature = "daemon")]
 pub mod enroll;
 #[cfg(feature = "daemon")]
 pub mod fault;

@@ -17,7 +17,8 @@ const BACKLOG: i32 = 4096;
 pub enum SocketError {
     #[error("{}: another process listens here already", path.display())]
     InUse { path: PathBuf },
-    #[error("{}: exists already and is not a socket; it is left alone", path.display())]
+    #[error("{} exists and is not a socket, so it was not replaced. Move it away, then start the daemon again",
+            path.display())]
     NotASocket { path: PathBuf },
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
