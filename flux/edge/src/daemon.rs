@@ -19,7 +19,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// # Errors
 /// A text: the signal handlers cannot be installed.
 pub async fn run(config: &Config) -> Result<(), String> {
-    let mut signals = Signals::new().map_err(|error| format!("signals: {error}"))?;
+    let mut signals = Signals::new().map_err(|error| format!("cannot install handlers of signals: {error}"))?;
     // The daemon is ready at once: Flux may start later, and no unit waits for the edge.
     notify::ready("waits for Flux");
     let mut logged = String::new();

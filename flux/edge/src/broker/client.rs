@@ -31,11 +31,11 @@ const ENOSYS: u32 = 38;
 pub enum RpcError {
     #[error("Flux is gone: {0}")]
     Gone(String),
-    #[error("{topic}: errno {errnum}{}{text}", if text.is_empty() { "" } else { ": " })]
+    #[error("Flux refuses {topic}: errno {errnum}{}{text}", if text.is_empty() { "" } else { ": " })]
     Refused { topic: String, errnum: u32, text: String },
-    #[error("{0}: no answer")]
+    #[error("Flux did not answer {0} within {ANSWER:?}")]
     Late(String),
-    #[error("{0}: the answer is no JSON")]
+    #[error("Flux answered {0} with a text that is no JSON")]
     Malformed(String),
 }
 

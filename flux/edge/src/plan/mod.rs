@@ -117,7 +117,7 @@ fn without_r(job: &Job) -> Option<Step> {
             job,
             "refused",
             0,
-            &format!("perilog cannot read R of this job: {why}"),
+            &format!("perilog cannot read the resources of this job (R): {why}"),
             &serde_json::Value::Null,
         )),
         _ if job.prolog.is_open() => finish(Reference::Prolog),

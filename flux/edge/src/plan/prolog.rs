@@ -37,7 +37,7 @@ pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> S
     if let Some(why) = view.refused.get(&(of.job.clone(), of.attempt)) {
         return match is_fatal {
             true => finish(FAILED),
-            false => post(job, "refused", 0, &format!("perilog takes no such job: {why}"), &Value::Null),
+            false => post(job, "refused", 0, &format!("perilog refuses this job: {why}"), &Value::Null),
         };
     }
     let Some(attempt) = view.attempt(of) else {

@@ -153,7 +153,7 @@ async fn plugin(broker: &Broker, view: &mut View) -> Result<bool, Fault> {
         .filter_map(|key| Some((key.to_owned(), list.get(key)?.clone())))
         .collect();
     view.cap = Cap::read(&Value::Object(cap).to_string()).unwrap_or_else(|why| {
-        tracing::error!("{why}: nothing is tolerated");
+        tracing::error!("the site's cap cannot be read, so no job may tolerate a failure: {why}");
         Cap::none()
     });
     for row in list["jobs"].as_array().into_iter().flatten() {
