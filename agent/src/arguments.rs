@@ -11,15 +11,15 @@ use crate::config;
 pub const USAGE: &str = "\
 Usage: perilog-agent [OPTIONS]
 
-Runs the prologs, epilogs and housekeeping of jobs on this node, as systemd units that outlive it.
+Runs the prologs, epilogs and housekeeping of jobs on this node, as systemd units that outlive the agent.
 
   --config FILE     the configuration [/etc/perilog/agent.toml]; drop-ins are in a directory agent.d beside it
-  --run-dir DIR     what must outlive the agent, but not the boot [/run/perilog]
+  --run-dir DIR     the directory of files that must outlive the agent, but not the boot [/run/perilog]
   --await-tasks LIMIT
                     wait until no script runs on this node and the controller has every outcome; scripts get
                     LIMIT (10m), then SIGTERM, then SIGKILL. For a node that goes down: perilog-shutdown.service
                     runs it
-  --log LEVEL       error, warn, info, debug or trace; goes before the configuration's log, and before PERILOG_LOG
+  --log LEVEL       error, warn, info, debug or trace; overrides `log` of the configuration, and PERILOG_LOG
   --check-config    say what is wrong with the configuration, and end
   --print-config    print the configuration that is in force, each value with the line that it is from, and end
   --version, --help

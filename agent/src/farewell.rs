@@ -47,9 +47,11 @@ pub enum FarewellError {
 /// State of this host's tasks, by stem.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
-    /// Stems of tasks whose scripts run, or whose lingering processes live.
+    /// Stems of tasks whose scripts run, or whose lingering processes live, except tasks whose script announced the
+    /// reboot.
     running: BTreeSet<String>,
-    /// Stems of tasks whose processes have ended and whose outcome the controller has not acknowledged.
+    /// Stems of tasks whose processes have ended and whose outcome the controller has not acknowledged, with the same
+    /// exception.
     unreported: BTreeSet<String>,
 }
 
@@ -110,7 +112,7 @@ pub async fn wait(run_dir: &Path, limit: Duration) -> Result<(), FarewellError> 
     let mut shown = String::new();
     loop {
         // Begins to watch before the check, so that a change in between wakes the loop.
-        let inotify = Inotify::new().map_err(io("inotify"))?;
+        let inotify = Inotify::new().map_err(io("cannot watch files (inotify)"))?;
         let reported = watch(&inotify, &spool, &cgroups);
         let seen = inspect(&spool, &cgroups)?;
         show(&seen, &mut shown);
@@ -122,7 +124,7 @@ pub async fn wait(run_dir: &Path, limit: Duration) -> Result<(), FarewellError> 
                 let rest = if reported { rest } else { rest.min(CHECK_EVERY) };
                 // After the timeout, the loop checks again.
                 if let Ok(Err(error)) = tokio::time::timeout(rest, inotify.next()).await {
-                    return Err(FarewellError::Io { doing: "inotify", source: error });
+                    return Err(FarewellError::Io { doing: "cannot watch files (inotify)", source: error });
                 }
             }
             // The runner passes TERM on to its script; KILL goes to all processes.
@@ -174,17 +176,20 @@ fn inspect(spool: &Spool, cgroups: &Cgroups) -> Result<Seen, SpoolError> {
 fn line(seen: &Seen) -> String {
     let names = |stems: &BTreeSet<String>| stems.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
     match (seen.running.len(), seen.unreported.len()) {
-        (0, 0) => "no script runs, and the controller has every outcome".to_owned(),
+        (0, 0) => "nothing to wait for: no script runs, and every outcome is reported (except of tasks that announced \
+                   this reboot)"
+            .to_owned(),
         (0, unreported) => {
             let tasks = if unreported == 1 { "1 task".to_owned() } else { format!("{unreported} tasks") };
             format!("waiting until the controller has the outcome of {tasks}: {}", names(&seen.unreported))
         }
-        (running, _) => format!("waiting for {running} to end: {}", names(&seen.running)),
+        (1, _) => format!("waiting for 1 task to end: {}", names(&seen.running)),
+        (running, _) => format!("waiting for {running} tasks to end: {}", names(&seen.running)),
     }
 }
 
-/// Logs what the node waits for, and shows it in the status line of `systemctl status`, if it differs from `shown`, the
-/// text of the last call.
+/// If what the node waits for differs from `shown`, the text of the last call, logs the new text and makes it the
+/// status line of `systemctl status`.
 fn show(seen: &Seen, shown: &mut String) {
     let line = line(seen);
     if line != *shown {
@@ -208,7 +213,7 @@ async fn signal(stems: &BTreeSet<String>, how: &[&str]) {
     match command.status().await {
         Ok(status) if status.success() => {}
         // A unit may have ended just now. The next check covers the other units again.
-        Ok(status) => tracing::warn!("systemctl kill: {status}"),
+        Ok(status) => tracing::warn!("systemctl kill failed ({status}); a task may have ended just before"),
         Err(error) => tracing::error!("cannot run systemctl: {error}"),
     }
 }

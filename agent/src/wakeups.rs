@@ -1,10 +1,10 @@
 //! Tasks that the agent's event loop should inspect. D-Bus signals and inotify show only *that* a task changed, and
 //! their readers report such tasks here.
 //!
-//! Stirs are a set, not a queue: a thousand signals about one task are one entry, none is ever dropped, and the set
-//! never exceeds the host's tasks. A stir may be due *soon* rather than now: changes in a runner's directory wait for
-//! [`SETTLE_MS`]. So the agent inspects a short task once, at its end, and not at every step. (Each inspection asks PID
-//! 1, the slowest part of a task.)
+//! The requests are a set, not a queue: a thousand signals about one task are one entry, none is ever dropped, and the
+//! set never exceeds the host's tasks. A request may be due *soon* rather than now: changes in a runner's directory
+//! wait for [`SETTLE_MS`]. So the agent inspects a short task once, at its end, and not at every step. (Each inspection
+//! asks PID 1, the slowest part of a task.)
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -98,10 +98,12 @@ impl Program {
         Ok(parsed)
     }
 
-    /// Parses the command line and does what it asks for. To serve, returns the arguments and the configuration, which
-    /// `load` reads. Any other act, such as printing the configuration, is complete on return. `warnings` returns
-    /// sentences about values that are well formed but cannot work on this host, or says what of it does not answer.
-    /// A configuration that does not answer ends the daemon: systemd starts it again, and shows why.
+    /// Parses the command line and carries out the act that it requests. To serve, returns the arguments and the
+    /// configuration, which `load` reads. Any other act, such as printing the configuration, is complete on return.
+    ///
+    /// `warnings` returns sentences about values that are well formed but cannot work on this host; its error names a
+    /// part of the host that does not answer. If the files of the configuration do not answer, the daemon ends: systemd
+    /// starts the daemon again, and shows the reason.
     ///
     /// # Errors
     /// The exit status with which the daemon ends, after an error or any act but serving. All messages were printed.

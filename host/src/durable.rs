@@ -30,7 +30,7 @@ pub fn make_directory(dir: &Path) -> io::Result<()> {
 /// old one until [`sync_directory`]. The temporary file beside it ends with `.new`.
 ///
 /// # Errors
-/// I/O errors; then the file is as it was before, and the temporary file is gone.
+/// I/O errors; then the file is as it was before. The temporary file is gone, unless it cannot be removed.
 pub fn replace(path: &Path, mode: u32, contents: &[u8]) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");

@@ -35,7 +35,7 @@ pub fn frames(bytes: &[u8], piece: usize) -> Vec<Bytes> {
 /// Parses a message of Varlink as a request `T`: an enum with a variant for each method.
 ///
 /// # Errors
-/// The text that the client gets or the log has.
+/// A text for the client or the log: the message is no request, or its parameters do not fit `T`.
 pub fn request<T: DeserializeOwned>(message: &[u8]) -> Result<T, String> {
     varlink::parse_request(message)
 }

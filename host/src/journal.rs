@@ -88,7 +88,8 @@ pub fn insist(level: &str) {
 /// Changes the level, in the form that [`init`] takes. Does nothing if logging was not set up.
 ///
 /// # Errors
-/// [`JournalError::Level`]: `level` is no level; the earlier level stays.
+/// [`JournalError::Level`]: the level that would be in force is malformed; the earlier level stays. A `level` that the
+/// command line or `PERILOG_LOG` overrides is not checked.
 pub fn set_level(level: &str) -> Result<(), JournalError> {
     let targets = targets(&effective(level))?;
     if let Some(filter) = FILTER.get() {

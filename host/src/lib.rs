@@ -6,8 +6,9 @@
 //! | [`command`] | the command line of a daemon, and acts other than serving | the service |
 //! | [`config`] | TOML files and drop-ins, with errors that point | a schema: each daemon has its own |
 //! | [`journal`] | the output of log lines | the content of log lines |
+//! | [`complaints`] | limits on log lines about each peer | the log lines |
 //! | [`notify`], [`activation`], [`watchdog`] | messages between a daemon and systemd | D-Bus |
-//! | [`shutdown`] | the signals that end or reload a daemon | a supervisor |
+//! | [`signals`] | the signals that end or reload a daemon | a supervisor |
 //! | [`fault`] | points at which tests kill a daemon | in a build for sites |
 //! | [`trust`] | the users who can write files that root executes | a decision to run a file |
 //! | [`scripts`] | the scripts of a directory | a decision to run a script |
@@ -44,7 +45,6 @@ pub mod config;
 #[cfg(feature = "defects")]
 pub mod defect;
 pub mod durable;
-#[cfg(feature = "daemon")]
 #[cfg(feature = "daemon")]
 pub mod enroll;
 #[cfg(feature = "daemon")]

@@ -44,7 +44,7 @@ impl<T: Send + 'static> Lookup<T> {
     /// Waits for the answer.
     ///
     /// # Errors
-    /// There is none within [`LIMIT`] of the begin.
+    /// No answer came within [`LIMIT`] of the begin, or the lookup panicked.
     pub fn answer(self) -> Result<T, NoAnswer> {
         self.answer.recv_timeout(clock::until(self.until_ms)).map_err(|_| NoAnswer { what: self.what })
     }

@@ -80,7 +80,7 @@ pub async fn encode(program: &Path, payload: &str) -> Result<String, MungeError>
 ///
 /// # Errors
 /// [`MungeError`]: `credential` has not the form of one; `program` cannot be run, does not end within [`LIMIT`], or
-/// prints what cannot be read; or it refuses the credential, with munge's own words.
+/// prints what cannot be read; or it fails or refuses the credential, with munge's own words.
 pub async fn decode(program: &Path, credential: &str) -> Result<Decoded, MungeError> {
     if !is_credential(credential) {
         return Err(MungeError::NoCredential);

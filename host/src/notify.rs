@@ -40,6 +40,6 @@ fn one_line(text: &str) -> String {
 
 fn send(state: &[NotifyState]) {
     if let Err(error) = notify(false, state) {
-        tracing::warn!(%error, "cannot notify the service manager");
+        tracing::warn!("cannot notify the service manager (sd_notify): {error}");
     }
 }

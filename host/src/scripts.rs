@@ -63,8 +63,8 @@ pub enum Wrong {
 /// only root can add files to such a directory.
 ///
 /// # Errors
-/// [`Wrong`]: the path is relative; or the directory is missing or cannot be read; or other users than root can write
-/// it or a parent.
+/// [`Wrong`]: the path is relative or has too many symbolic links; the directory is missing or cannot be read; or other
+/// users than root can write it or a parent.
 pub fn directory(directory: &Path) -> Result<Vec<Entry>, Wrong> {
     trust::check(directory)?;
     let trusted = |entry| match entry {
@@ -110,7 +110,8 @@ fn entry(path: PathBuf, name: std::ffi::OsString) -> Result<Entry, Wrong> {
     Ok(Entry::Script { name, path })
 }
 
-/// Returns `true` if the file system of `path` is mounted `noexec`; also follows a link.
+/// Returns `true` if the file system of `path` is mounted `noexec`. Follows a link. `false` also if `path` cannot be
+/// examined.
 pub fn is_noexec(path: &Path) -> bool {
     rustix::fs::statvfs(path).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }

@@ -49,7 +49,7 @@ impl fmt::Display for Writer {
             Self::Owner(uid) => write!(f, "its owner, uid {uid},"),
             Self::Everyone => f.write_str("everyone"),
             Self::Group(gid) => write!(f, "group {gid}"),
-            Self::Listed => f.write_str("its access control list"),
+            Self::Listed => f.write_str("a user or group in its access control list"),
         }
     }
 }
@@ -142,7 +142,7 @@ mod tests {
             (0, 5, 0o755, false, None),
             (0, 5, 0o755, true, None),
             (0, 0, 0o775, false, None),
-            (0, 0, 0o775, true, Some("its access control list")),
+            (0, 0, 0o775, true, Some("a user or group in its access control list")),
             (0, 5, 0o775, false, Some("group 5")),
             (0, 0, 0o757, false, Some("everyone")),
             (0, 0, 0o1777, false, Some("everyone")),

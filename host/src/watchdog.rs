@@ -23,7 +23,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// `None`: the service manager does not watch this process.
+    /// Returns the watchdog that the service manager demands of this process; `None`: it demands none.
     pub fn of_environment() -> Option<Self> {
         watchdog_enabled(false).map(Self::within)
     }

@@ -138,7 +138,7 @@ pub fn encode_from_agent(message: &FromAgent) -> Bytes {
 /// Decodes a frame that an agent sent.
 ///
 /// # Errors
-/// [`DecodeError`] names the malformed field; the controller then ends the session.
+/// [`DecodeError`] names the malformed field, if one field is at fault; the controller then ends the session.
 pub fn decode_from_agent(frame: &[u8]) -> Result<Decoded<FromAgent>, DecodeError> {
     open(frame, |number| NAMES.get(usize::from(number).wrapping_sub(1)).copied(), read)
 }

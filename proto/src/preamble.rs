@@ -38,7 +38,7 @@ pub struct Agreed {
 pub enum Mismatch {
     #[error("the peer does not speak perilog's protocol; it began with {0}")]
     NotPerilog(String),
-    #[error("the peer's preamble is malformed: {0}")]
+    #[error("the peer's first message, which names its version, is malformed: {0}")]
     Malformed(String),
     #[error(
         "no common version of the protocol: the peer (release {release}) speaks {lowest} to {highest}, this side \

@@ -151,7 +151,7 @@ pub fn encode_to_agent(message: &ToAgent) -> Bytes {
 /// Decodes a frame that the controller sent.
 ///
 /// # Errors
-/// [`DecodeError`] names the malformed field; the agent then ends the session.
+/// [`DecodeError`] names the malformed field, if one field is at fault; the agent then ends the session.
 pub fn decode_to_agent(frame: &[u8]) -> Result<Decoded<ToAgent>, DecodeError> {
     open(frame, |number| NAMES.get(usize::from(number).wrapping_sub(1)).copied(), read)
 }

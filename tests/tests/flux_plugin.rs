@@ -104,7 +104,7 @@ fn references_outlive_a_reload_of_the_plugin() -> Result<()> {
 fn bad_terms_are_refused_at_submit() -> Result<()> {
     let cluster = flux::cluster(1).boot()?;
     let flux = Flux::start(&cluster, "[perilog]\nmax-tolerate = 2\nmax-tolerate-check = { lustre = \"10%\" }\n")?;
-    let count = "expected a number of ranks, or a percentage such as 10%, not";
+    let count = "expected a number of ranks, or a percentage such as \"10%\", not";
     for (term, text) in [
         ("tolerate=abc", format!("perilog.tolerate: {count} \"abc\"")),
         ("tolerate=3", "perilog.tolerate: 3 is more than the limit of this site, 2".into()),
@@ -116,7 +116,7 @@ fn bad_terms_are_refused_at_submit() -> Result<()> {
         ),
         ("keep=0", "perilog.keep: expected a number of ranks, at least 1, not 0".into()),
         ("keep=2", "perilog.keep: 2 is more than the number of nodes of this job, 1".into()),
-        ("tolarate=1", "perilog: unknown: tolarate; there are tolerate, keep and tolerate-check.NAME".into()),
+        ("tolarate=1", "perilog: unknown key tolarate; known are tolerate, keep and tolerate-check.NAME".into()),
     ] {
         let output = flux.try_submit(1, &[&format!("--setattr=perilog.{term}")], &["true"])?;
         ensure!(output.code() != Some(0) && output.stderr.contains(&text), "{term}: {output:?}");

@@ -38,7 +38,7 @@ fn the_script_ends_first_and_its_status_arrives() -> Result<()> {
     assert_eq!(agent, "active", "who else would tell");
     cluster.bed().wait_until("the shutdown says what it waits for", SOON, || {
         let status = node.systemctl(&["show", "--value", "--property=StatusText", "perilog-shutdown"])?;
-        Ok(status.contains("waiting for 1 to end: perilog-task-epilog-j-0-"))
+        Ok(status.contains("waiting for 1 task to end: perilog-task-epilog-j-0-"))
     })?;
     ensure!(cluster.runs("j")?.iter().all(|(_, run)| run.ended.is_none()), "the script was ended");
     cluster.open_gate(0)?;

@@ -111,7 +111,7 @@ impl<'de> Deserialize<'de> for Action {
                 Err(de::Error::custom("`directories` and `command` exclude each other; keep one of them"))
             }
             (Some(directories), _) if directories.is_empty() => {
-                Err(de::Error::custom("`directories` must name at least one"))
+                Err(de::Error::custom("`directories` must name at least one directory"))
             }
             (_, Some(command)) if !command.first().is_some_and(|program| program.starts_with('/')) => {
                 Err(de::Error::custom("the first word of `command` must be the absolute path of a program"))

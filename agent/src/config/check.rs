@@ -86,7 +86,7 @@ fn begin_checks(action: &Action) -> Vec<Seen> {
     for user in std::iter::once(&action.user).chain(users).map(|user| user.0.clone()) {
         checks.push(Lookup::begin(format!("the look-up of user {user}"), move || {
             let error = accounts::account(&user).err();
-            (0, error.map(|error| format!("{error}; its scripts will fail")).into_iter().collect())
+            (0, error.map(|error| format!("{error}; the scripts of this user will fail")).into_iter().collect())
         }));
     }
     checks

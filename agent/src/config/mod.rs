@@ -39,11 +39,11 @@ pub struct Config {
     pub env_allow: Vec<VariableName>,
     pub serialize: Queue,
     pub keep_failed: Within<0, 64>,
-    /// Maximum number of tasks and tombstones together. Each tombstone is a file, which takes a page of /run. Past the
-    /// bound, the agent deletes the oldest tombstone that the controller has on disk and for which no Start can arrive.
+    /// Maximum number of tasks and tombstones together. Each tombstone is a file, which takes a page of /run. For one
+    /// more task than that, the agent deletes the oldest tombstone whose end the controller has acknowledged.
     pub max_tombstones: Within<16, 16_384>,
-    /// Maximum number of live tasks. dbus-daemon gives a connection 512 match rules; after a restart of the agent, each
-    /// running task needs one.
+    /// Maximum number of tasks that have not ended. dbus-daemon gives a connection 512 match rules; after a restart of
+    /// the agent, each running task needs one.
     pub max_tasks: Within<1, { MAX_TASKS as i64 }>,
     pub log: LogLevel,
     pub tls: Tls,
@@ -56,7 +56,7 @@ pub struct Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Queue {
-    /// Tasks of one job run one after the other.
+    /// Tasks of one job run one after the other, except those of one action on several ranks of this host.
     #[default]
     Job,
     /// All tasks of the host run one after the other, also those of different jobs (for nodes that jobs never share).

@@ -49,8 +49,8 @@ checked_text! {
 }
 checked_text! {
     /// The name of an environment variable that the node's configuration sets for scripts.
-    OwnVariable, "a name of a variable, [A-Za-z_][A-Za-z0-9_]*, that perilog does not set itself (PERILOG_JOB and the \
-                  like)",
+    OwnVariable, "the name of a variable ([A-Za-z_][A-Za-z0-9_]*); names that perilog sets itself, such as \
+                  PERILOG_JOB, are not allowed",
     |text| environment::check_name(text).is_ok() && !environment::is_own(text)
 }
 checked_text! {

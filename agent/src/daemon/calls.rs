@@ -31,8 +31,8 @@ pub(super) struct Calls {
     unanswered: Arc<Semaphore>,
 }
 
-/// Maximum number of signal calls under way at once. A live task has few such calls. The bound stops a controller that
-/// sends signals without end.
+/// Maximum number of D-Bus calls under way at once that send a Unix signal to a unit. Bounds a controller that sends
+/// signals without end; a task needs a few.
 const MAX_UNANSWERED: usize = 1_024;
 
 const NO_BUS: &str = "there is no connection to the system bus";

@@ -4,6 +4,7 @@ use perilog_core::agent::io::{Effect, Input, Level};
 use perilog_core::ids::{JobId, TaskId};
 use perilog_core::message::FromAgent;
 use perilog_host::fault;
+use tokio::sync::mpsc::error::TrySendError;
 
 use super::Daemon;
 use crate::local::NodeStatus;
@@ -145,14 +146,15 @@ impl Daemon {
         }
     }
 
-    /// Sends a message to the controller. If the controller reads nothing and the queue is full, ends the session; the
-    /// next session's Hello carries the missed state.
+    /// Sends a message to the controller. If the queue is full, because the controller reads too slowly, ends the
+    /// session; the next session's Hello carries the missed state. Drops the message if the link is lost: the machine
+    /// learns that by an input of its own.
     fn send(&mut self, message: FromAgent) {
         if let Some(connected) = &self.connected
-            && let Err(error) = connected.session.outbox.try_send(message)
+            && let Err(TrySendError::Full(_)) = connected.session.outbox.try_send(message)
         {
             tracing::warn!(
-                "the agent ends its session with the controller {}, which does not read messages ({error})",
+                "the controller {} reads messages too slowly: the agent ends the session and connects again",
                 connected.peer
             );
             self.disconnect();

@@ -52,14 +52,15 @@ impl Daemon {
         let first = !std::mem::replace(&mut self.joined_once, true);
         let tombstones = if first { self.spool.tombstones() } else { Ok(Vec::new()) };
         let tombstones = tombstones.unwrap_or_else(|error| {
-            tracing::error!("{error}; ended tasks are forgotten");
+            tracing::error!("{error}; the agent does not know the tasks that have ended on this node (tombstones)");
             Vec::new()
         });
         Input::Joined { found, tombstones, accepted: self.accepted.filter(|_| first) }
     }
 
-    /// Removes the notes of tasks that have ended: the agent before may have been killed between an outcome and that.
-    /// The epilog of a job's next attempt has the same note, which stays until that epilog ends, too.
+    /// Removes the notes of tasks that have ended: an earlier agent may have been killed after it wrote an outcome,
+    /// before it removed the note. The epilog of a job's next attempt has the same note, which stays until that epilog
+    /// ends, too.
     fn remove_notes(&self, found: &[Found]) {
         let note_of = |one: &Found| one.intent.as_ref().and_then(|intent| intent.hook.note.clone());
         let is_over = |one: &&Found| one.ended.as_ref().is_some_and(|ended| !ended.outcome.may_be_cut_off());

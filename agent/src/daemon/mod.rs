@@ -2,16 +2,15 @@
 //! order.
 //!
 //! ```text
-//!   signals, bus, stir, link, local socket, answers of calls, the one timer
+//!   signals, bus, wakeups, link, local socket, answers of calls, the one timer
 //!       --Input-->  Machine  --Effect-->  spool (at once)
 //!                                         bus (tasks that answer)
 //!                                         link, callers (queues)
 //! ```
 //!
 //! No effect blocks the loop. The agent writes files at once, because they are on tmpfs. It reads no other files here:
-//! `cargo xtask tidy` lists the modules that may. D-Bus calls run in tokio tasks
-//! of their own, and their answers return as inputs. A message for a full queue ends the session. So no peer can stop
-//! the loop.
+//! `cargo xtask tidy` lists the modules that may. D-Bus calls run in tokio tasks of their own, and their answers return
+//! as inputs. A message for a full queue ends the session. So no peer can stop the loop.
 
 mod calls;
 mod effects;

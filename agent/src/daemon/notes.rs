@@ -24,7 +24,7 @@ impl Notes {
     /// Starts the thread that removes notes. `run_dir`: the agent's directory in /run.
     ///
     /// # Errors
-    /// The system starts no thread.
+    /// The system cannot start another thread.
     pub(super) fn start(run_dir: &Path) -> io::Result<Self> {
         let (to, from) = sync_channel(WAITING);
         let twins = run_dir.join(TWINS);
@@ -51,7 +51,7 @@ fn remove_all(notes: &Receiver<String>, twins: &Path) {
     for note in notes {
         match remove(Path::new(&note), twins) {
             Ok(()) => has_failed = false,
-            // The hook removes the note, too, if it lives: this may do no harm, and is said once.
+            // A live hook removes the note itself, so this may do no harm: the log has it once.
             Err((path, error)) if !std::mem::replace(&mut has_failed, true) => tracing::warn!(
                 "{} cannot be removed ({error}): if the hook of an epilog is killed, the epilog runs again after the \
                  next boot, although it has ended. Let the agent write there (ReadWritePaths= of \

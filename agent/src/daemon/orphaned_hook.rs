@@ -19,7 +19,8 @@ const AT_SHUTDOWN: &str = "DefaultDependencies=no";
 /// Runs the site's program for an orphaned hook, and waits for its end.
 ///
 /// # Errors
-/// The reason why the agent must run the program again, for people.
+/// A text for people: systemd-run cannot be run, or the program or its unit failed. The agent then runs the program
+/// again.
 pub(super) async fn run(call: &HookCall) -> Result<(), String> {
     let mut command = Command::new("systemd-run");
     command.args(arguments(call)).stdin(std::process::Stdio::null()).kill_on_drop(true);

@@ -13,8 +13,8 @@ use perilog_host::{journal, notify};
 use super::{Daemon, identity, start};
 use crate::config::Config;
 
-/// Keys that a running agent never changes. All other keys apply at once, except `controller`, `tls` and `enroll`:
-/// these three apply at the next dial.
+/// Keys whose new values a running agent does not use. All other keys apply at once, except `controller`, `tls` and
+/// `enroll`: these three apply at the next dial.
 const TAKES_RESTART: [&str; 1] = ["host"];
 
 /// The configurations to compare a new configuration with: that of the agent's start, and the last one that was
@@ -30,7 +30,7 @@ impl Read {
     }
 }
 
-/// The configuration that a reload has read, or the reason why not.
+/// The configuration that a reload has read, or a text with the reason why it read none.
 pub(super) type Found = Result<Loaded<Config>, String>;
 
 impl Daemon {
@@ -68,20 +68,21 @@ impl Daemon {
     fn apply(&mut self, new: Loaded<Config>) -> Result<Changes, String> {
         let changes = Changes::between(&self.read.started, &self.read.last, &new, &TAKES_RESTART)?;
         let config = new.value;
+        // What can fail comes first: after an error, the earlier configuration stays in force.
+        // The node keeps its identity until the next start.
+        let host = identity::host(self.read.started.host.as_ref()).map_err(|error| error.to_string())?;
+        let (socket, mode) = (self.places.socket(), config.local.socket_mode());
+        fs::set_permissions(&socket, fs::Permissions::from_mode(mode))
+            .map_err(|error| format!("cannot set the mode of {}: {error}", socket.display()))?;
         if config.log != self.read.last.log {
             journal::set_level(config.log.as_str()).map_err(|error| error.to_string())?;
         }
-        // The node keeps its identity until the next start.
-        let host = identity::host(self.read.started.host.as_ref()).map_err(|error| error.to_string())?;
         self.controllers.send_if_modified(|current| {
             let new = start::controllers(&config, &host);
             let changed = *current != new;
             *current = new;
             changed
         });
-        let (socket, mode) = (self.places.socket(), config.local.socket_mode());
-        fs::set_permissions(&socket, fs::Permissions::from_mode(mode))
-            .map_err(|error| format!("cannot set the mode of {}: {error}", socket.display()))?;
         self.inputs.push_back(Input::Policy(config.policy()));
         self.agent.configure(config.clone());
         self.read.last = config;

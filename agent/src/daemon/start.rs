@@ -86,7 +86,9 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
                         let boot = record.boot_id(count.unwrap_or_default()).map_err(IdentityError::from)?;
                         break (boot, BusEvent::Up { bus, units });
                     }
-                    Err(error) => tracing::warn!("systemd does not answer: {error}"),
+                    Err(error) => tracing::warn!(
+                        "systemd does not answer ({error}); the agent waits for its next connection to the bus"
+                    ),
                 }
             },
         }
@@ -103,8 +105,8 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     let node =
         Node { host: host.clone(), machine, boot: boot.clone(), version: version.clone(), policy: config.policy() };
     let read = reload::Read::new(config.clone());
-    let (tombstone_written, burials) = watch::channel(0);
-    let agent = Arc::new(Agent::new((host, boot), config, spool.clone(), ask, burials));
+    let (tombstone_written, tombstones) = watch::channel(0);
+    let agent = Arc::new(Agent::new((host, boot), config, spool.clone(), ask, tombstones));
     let mut daemon = Daemon {
         machine: Machine::new(node),
         inputs: VecDeque::new(),

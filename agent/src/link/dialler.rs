@@ -20,8 +20,8 @@ use super::enroll::{self, Enroll, EnrollError};
 use super::session::{self, AgreedLink, SessionError};
 use super::window::Window;
 
-/// Time in which a controller has to answer before the next one is dialled too. One that runs answers within some
-/// milliseconds, unless all its agents dial it at once.
+/// Time in which a controller has to answer before the next one is dialled too. A running controller answers within
+/// some milliseconds, unless all its agents dial it at once.
 const STAGGER: Duration = Duration::from_millis(500);
 /// Time in which a connection has to come about. While an address moves to another host nothing answers there, and the
 /// kernel repeats its packet ever less often: another dial finds the new host sooner.
@@ -184,7 +184,7 @@ impl Round {
     }
 }
 
-/// The text of the last warning of each address, since the last session began.
+/// The text of the last warning for each address. The end of a session that the controller welcomed empties the map.
 type Logged = BTreeMap<String, String>;
 
 /// Logs a failed dial: as a warning, unless the last warning of this address had the same text. So the journal normally
@@ -197,16 +197,14 @@ fn complain(address: &str, error: &DialError, logged: &mut Logged) {
         return;
     }
     let hint = match fault(error) {
-        Some(TlsFault::NotYetValid) => "; is the clock of this node right?",
-        Some(TlsFault::Expired) => "; renew the certificate",
         Some(TlsFault::RefusedByPeer) => "; the controller's log says why",
         _ => "",
     };
     tracing::warn!("no session with the controller: {text}{hint} (trying again)");
 }
 
-/// Returns `true` if the last warning of this address had another text, or none was logged; the text is the last one
-/// from then on.
+/// Returns `true` if the last warning of this address had another text, or no warning was logged. From now on the text
+/// counts as that of the last warning.
 fn is_new(address: &str, text: &str, logged: &mut Logged) -> bool {
     logged.insert(address.to_owned(), text.to_owned()).is_none_or(|last| last != text)
 }

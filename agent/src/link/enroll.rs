@@ -370,7 +370,7 @@ mod tests {
             ("refuses away", "refuses refuses: no such token", false),
             ("away refuses", "refuses refuses: no such token", false),
             ("refuses wrong away", "refuses refuses: no such token", false),
-            ("away gone", "gone: not answered within", true),
+            ("away gone", "gone did not answer within", true),
             ("refuses wrong away good", "", false),
             ("refuses ours good", "ours: malformed", false),
             ("", "[enroll] names no controller", true),

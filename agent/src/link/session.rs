@@ -44,9 +44,11 @@ pub(super) enum SessionError {
     Mismatch(#[from] Mismatch),
     #[error("the peer sent an invalid message: {0}")]
     Malformed(#[from] DecodeError),
-    #[error("the peer sent no preamble within {PREAMBLE_LIMIT:?}")]
+    #[error(
+        "the peer did not send its version within {PREAMBLE_LIMIT:?}: is it a perilog-controller, and does it answer?"
+    )]
     Silent,
-    #[error("the peer closed the connection before its preamble; its log may say why")]
+    #[error("the controller closed the connection before it sent its version; the controller's log may say why")]
     Closed,
 }
 
@@ -120,7 +122,10 @@ async fn receive(
                 }
             }
             Decoded::Unknown(message) => {
-                tracing::warn!("the controller sent message {message}, which this version of the agent does not know");
+                tracing::warn!(
+                    "the controller sent a message (type {message}) that this agent does not know, and ignores. \
+                     Upgrade perilog-agent"
+                );
                 // A full outbox is about to end the session anyway.
                 let _ = outbox.try_send(FromAgent::Unsupported { message });
             }

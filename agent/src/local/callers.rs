@@ -84,9 +84,9 @@ pub struct Callers {
 }
 
 impl Callers {
-    /// Converts a request to the machine's input. `None` if there is nothing for the machine to do: a request names a
-    /// stem of no task, and its caller has the refusal; or a caller hung up that has its last reply already. `task_of`
-    /// finds a task by its stem.
+    /// Converts a request to the machine's input. `None`: the machine has nothing to do, because the request's stem is
+    /// no task's (the caller then has its refusal), or because the caller that hung up has its last reply already.
+    /// `task_of` finds a task by its stem.
     pub fn input_of(&mut self, request: LocalRequest, task_of: impl Fn(&str) -> Option<TaskId>) -> Option<Input> {
         match request {
             LocalRequest::Exec { exec, caller: number, follow } => {

@@ -50,7 +50,8 @@ impl Parameters {
     /// job's tasks on a rank; only a call with the parameter `turn` needs it.
     ///
     /// # Errors
-    /// Text for `Refused`.
+    /// A text for the error `Refused`: a parameter is malformed, or this host's records of the job's tasks cannot be
+    /// read.
     pub(super) fn exec(
         self,
         plan_of: impl Fn(&ActionName) -> Plan,
@@ -67,7 +68,9 @@ impl Parameters {
             None => None,
             Some(directories) => match directories.iter().find(|dir| !dir.starts_with('/')) {
                 Some(relative) => return Err(format!("directory {relative:?} does not begin with `/`")),
-                None if directories.is_empty() => return Err("`directories` must name at least one".to_owned()),
+                None if directories.is_empty() => {
+                    return Err("`directories` must name at least one directory".to_owned());
+                }
                 None => Some(Plan { run: Run::Directories(directories), ..plan_of(&self.action) }),
             },
         };

@@ -238,7 +238,7 @@ impl Agent {
         }
     }
 
-    /// Tells the agent's event loop that a caller has disconnected; the caller's task goes on.
+    /// Informs the agent's event loop that a caller has disconnected; the caller's task goes on.
     async fn hang_up(&self, caller: Caller) -> Result<(), Gone> {
         // Without a loop, the process is ending.
         let _ = self.ask.send(LocalRequest::Hangup { caller }).await;
@@ -246,7 +246,7 @@ impl Agent {
     }
 }
 
-const ENDING: &str = "the agent is stopping, and the task continues; ask again";
+const ENDING: &str = "the agent is stopping. A task that has begun continues. Ask again when the agent is back.";
 
 /// Returns the stem of the task that `exec` asks for. The task belongs to no controller's cluster, so its ids use
 /// [`ClusterId::LOCAL`].

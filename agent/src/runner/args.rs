@@ -60,14 +60,20 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Str
     Ok(Command::Run { run_dir, since_boot_ms, stem })
 }
 
-/// Checks the form and length of a stem. The stem becomes part of paths, and must not lead to another directory. The
-/// error is a sentence with the mistake.
+/// Checks the form and length of a stem. The stem becomes part of paths, and must not lead to another directory.
+///
+/// # Errors
+/// A sentence with the mistake.
 fn check_stem(stem: &str) -> Result<(), String> {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     match stem.bytes().position(|b| !fits(b)) {
-        Some(at) => Err(format!("malformed stem {stem:?} at character {}: expected one of [A-Za-z0-9._-]", at + 1)),
-        None if !stem.starts_with(UNIT_PREFIX) => Err(format!("malformed stem {stem:?}: expected {UNIT_PREFIX}...")),
-        None if stem.len() > MAX_STEM => Err(format!("malformed stem {stem:?}: more than {MAX_STEM} characters")),
+        Some(at) => {
+            Err(format!("malformed unit name {stem:?} at character {}: expected one of [A-Za-z0-9._-]", at + 1))
+        }
+        None if !stem.starts_with(UNIT_PREFIX) => {
+            Err(format!("malformed unit name {stem:?}: expected {UNIT_PREFIX}..."))
+        }
+        None if stem.len() > MAX_STEM => Err(format!("malformed unit name {stem:?}: more than {MAX_STEM} characters")),
         None => Ok(()),
     }
 }

@@ -26,7 +26,7 @@ impl Sequence<'_> {
     ///
     /// # Errors
     /// The file system was full before, or the runner could not write the begin record or the record that the script
-    /// could not be executed. In each case the script did not run, as far as the runner knows.
+    /// could not be executed. In each case the script does not run, as far as the runner knows.
     pub(crate) fn attempt(&mut self, planned: &Planned, attempt: u32, of: u32) -> io::Result<End> {
         let (script, user) = (&planned.script, &planned.identity.user);
         let seq = self.seq;
@@ -103,12 +103,12 @@ impl Sequence<'_> {
         let ended = running.ended();
         let refusal = running.refusal().map(str::to_owned);
         if let Err(error) = running.finish(&mut self.sinks, self.directory) {
-            self.sinks.write_line(Level::Warning, &format!("output is not kept: {error}"));
+            self.sinks.write_line(Level::Warning, &self.directory.not_kept(&error));
         }
         let (status, elapsed_ms) = match (refusal, ended) {
             (None, Some(ended)) => ended,
             (refusal, ended) => {
-                let why = refusal.unwrap_or_else(|| "its end was not seen".to_owned());
+                let why = refusal.unwrap_or_else(|| "the runner did not see how it ended".to_owned());
                 let status = ended.map_or(exit::NOT_EXECUTABLE, |(status, _)| status.shell().max(exit::NOT_EXECUTABLE));
                 return self.not_run(seq, name, why, status);
             }

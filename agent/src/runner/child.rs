@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use perilog_core::outcome::ExitStatus;
 use rustix::buffer::spare_capacity;
@@ -71,7 +71,9 @@ impl Running {
     /// Starts `script` as `user`. `seq` is the number of the try, `now` is CLOCK_MONOTONIC (ms).
     ///
     /// # Errors
-    /// The script cannot be executed. (For a user other than root, [`Self::refusal`] shows this later.)
+    /// The script, or for another user than root the stage process, cannot be started, or the runner cannot take it
+    /// over: then it is killed. If the stage runs but cannot execute the script, [`Self::refusal`] has the reason
+    /// later.
     pub(crate) fn start(script: &Script, user: &User, setting: &Setting<'_>, seq: u32, now: u64) -> io::Result<Self> {
         let as_we_are = user.uid == 0 && user.gid == 0 && user.groups.is_empty();
         let (mut command, mut stage) = if as_we_are {
@@ -90,28 +92,19 @@ impl Running {
         drop(command);
         let mut child = spawned?;
 
-        let group = Pid::from_child(&child);
-        let out = child.stdout.take().map(|pipe| Pipe::new(pipe.into())).transpose()?;
-        let err = child.stderr.take().map(|pipe| Pipe::new(pipe.into())).transpose()?;
-        let mut refusal = String::new();
-        if let Some(socket) = &mut stage {
-            let order = Order {
-                uid: user.uid,
-                gid: user.gid,
-                groups: user.groups.clone(),
-                cwd: setting.cwd.to_owned(),
-                program: script.path.clone(),
-                args: script.args.clone(),
-                env: setting.env.clone(),
-            };
-            // A stage that died before it read the order runs no script; the stage's own end is the status.
-            if let Err(error) = stage::give(socket, &order) {
-                refusal = format!("no order taken: {error}");
-            }
-            socket.set_nonblocking(true)?;
-        }
+        let order = || Order {
+            uid: user.uid,
+            gid: user.gid,
+            groups: user.groups.clone(),
+            cwd: setting.cwd.to_owned(),
+            program: script.path.clone(),
+            args: script.args.clone(),
+            env: setting.env.clone(),
+        };
+        let taken_over = take_over(&mut child, stage.as_mut(), order);
+        let (out, err, refusal) = taken_over.inspect_err(|_| end_at_once(&mut child))?;
         Ok(Self {
-            group,
+            group: Pid::from_child(&child),
             out,
             err,
             output: Output::new(seq),
@@ -248,6 +241,34 @@ impl Running {
     }
 }
 
+/// Takes over the pipes of a started child. If the child is a stage, gives it its order. Returns the pipes, and the
+/// reason why the stage did not get the order; empty: the stage got it, or there is no stage.
+fn take_over(
+    child: &mut Child,
+    stage: Option<&mut UnixStream>,
+    order: impl FnOnce() -> Order,
+) -> io::Result<(Option<Pipe>, Option<Pipe>, String)> {
+    let out = child.stdout.take().map(|pipe| Pipe::new(pipe.into())).transpose()?;
+    let err = child.stderr.take().map(|pipe| Pipe::new(pipe.into())).transpose()?;
+    let mut refusal = String::new();
+    if let Some(socket) = stage {
+        // A stage that died before it read the order runs no script; the stage's own end is the status.
+        if let Err(error) = stage::give(socket, &order()) {
+            refusal = format!("the process that becomes its user ended before it read its order: {error}");
+        }
+        socket.set_nonblocking(true)?;
+    }
+    Ok((out, err, refusal))
+}
+
+/// Kills and reaps a child, with its process group, that the runner cannot take over: the runner records that the
+/// script did not run.
+fn end_at_once(child: &mut Child) {
+    // Both calls fail only if there is nothing left to kill or to reap.
+    let _ = rustix::process::kill_process_group(Pid::from_child(child), Signal::KILL);
+    let _ = child.wait();
+}
+
 impl Pipe {
     fn new(fd: OwnedFd) -> io::Result<Self> {
         // Sets only the runner's end: the script's end is a separate description and stays blocking, as scripts expect.
@@ -290,5 +311,13 @@ mod tests {
         assert!(!running.done(200) && !running.done(199 + PIPE_GRACE_MS) && running.done(200 + PIPE_GRACE_MS));
         let child = printed.strip_prefix("unread\n").unwrap().trim().parse().ok().and_then(Pid::from_raw).unwrap();
         rustix::process::kill_process(child, Signal::KILL).unwrap();
+    }
+
+    /// Regression test: a script that the runner could not take over went on, although its record was "not run".
+    #[test]
+    fn a_child_that_cannot_be_taken_over_is_killed_and_reaped() {
+        let mut child = Command::new("/bin/sleep").arg("1000").process_group(0).spawn().unwrap();
+        end_at_once(&mut child);
+        assert_eq!(rustix::process::test_kill_process_group(Pid::from_child(&child)), Err(Errno::SRCH));
     }
 }

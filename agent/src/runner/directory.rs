@@ -63,7 +63,7 @@ impl Directory {
         let fd = rustix::fs::open(&path, flags, Mode::empty()).map_err(|e| no(&e))?;
         let stat = rustix::fs::fstat(&fd).map_err(|e| no(&e))?;
         if stat.st_uid != 0 || stat.st_mode & 0o022 != 0 {
-            return Err(no(&"others than root can write it"));
+            return Err(no(&"other users than root can write it"));
         }
         Ok(Self { fd, path, full: Cell::new(false) })
     }
@@ -84,7 +84,7 @@ impl Directory {
         let intent: Intent = serde_json::from_slice(&bytes).map_err(|e| no(&e))?;
         let start = &intent.start;
         let own = ids::stem(&start.action, &start.job, start.task);
-        if own == stem { Ok(intent) } else { Err(no(&format_args!("is the intent of {own}"))) }
+        if own == stem { Ok(intent) } else { Err(no(&format_args!("the intent in it is that of {own}"))) }
     }
 
     /// Takes the claim, unless not-after has passed or another process has the claim.
@@ -119,7 +119,9 @@ impl Directory {
             }
             Ok(()) => Ok(()),
             Err(Errno::EXIST) if defect!(RunnerIgnoresClaim) => Ok(()),
-            Err(Errno::EXIST) => Err(Refusal::new(NOT_OURS, format!("{}: claimed by another", self.file("claim")))),
+            Err(Errno::EXIST) => {
+                Err(Refusal::new(NOT_OURS, format!("{}: another process has claimed the task", self.file("claim"))))
+            }
             Err(e) => Err(no(&e)),
         }
     }
@@ -174,6 +176,11 @@ impl Directory {
     pub(crate) fn give_up_room(&self) {
         // The reserve may be free already.
         let _ = rustix::fs::unlinkat(&self.fd, "room", AtFlags::empty());
+    }
+
+    /// Returns the warning that output of a script could not be written to this directory.
+    pub(crate) fn not_kept(&self, error: &io::Error) -> String {
+        format!("a part of the script's output is not kept in {}: {error}", self.path.display())
     }
 
     /// Returns the path of a file in the directory, for people.

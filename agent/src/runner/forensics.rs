@@ -50,7 +50,7 @@ pub(crate) fn gather() -> Seen {
     let (pieces, gathered) = mpsc::sync_channel(2 * MAX_PROCESSES + 3);
     let thread = thread::Builder::new().name("forensics".to_owned()).spawn(move || send_tree(&pieces));
     if let Err(error) = thread {
-        return Seen { text: format!("nothing could be seen: {error}"), doing: String::new() };
+        return Seen { text: format!("the processes could not be inspected: {error}"), doing: String::new() };
     }
     let Seen { mut text, mut doing } = Seen::default();
     let deadline = clock::mono_ms() + WITHIN_MS;

@@ -29,7 +29,8 @@ use crate::watchdog::KILL_GRACE_MS;
 /// Time in milliseconds before the runner looks at processes that are new to it. A process that ends sooner is not
 /// named; a process that has just been forked still has the name of its parent.
 const SETTLE_MS: u64 = 250;
-/// Maximum number of records of lingering processes.
+/// Maximum number of `Left` records that a runner writes to steps.jsonl: one each time the lingering processes are
+/// others than before.
 const MAX_RECORDS: u32 = 32;
 /// Maximum number of processes in a record.
 const MAX_NAMED: usize = 32;
@@ -201,6 +202,7 @@ fn described(found: &Descendants) -> Vec<Leftover> {
 }
 
 /// Returns the cgroup of a process (cgroups(7)), in systemd's hierarchy: that of cgroup v2, or systemd's own on v1.
+/// `pid`: a number, or `self`. `None`: the process is gone, or is in no such hierarchy.
 fn cgroup(pid: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     let of =

@@ -44,7 +44,8 @@ impl Lists {
                     text.len()
                 )
             };
-            let path = control.ok_or_else(|| what("there is no control socket, beside which the file belongs"))?;
+            let path = control
+                .ok_or_else(|| what("the runner has no control socket in /run/perilog (its journal says why)"))?;
             let path = path.with_extension(kind);
             lists.files.push(path.clone());
             write(&path, &text).map_err(|error| what(&format!("{}: {error}", path.display())))?;

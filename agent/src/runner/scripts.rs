@@ -30,8 +30,9 @@ pub(crate) struct Found {
 /// Finds the scripts that `run` names.
 ///
 /// # Errors
-/// A sentence for the result's `configuration`: a directory or command is missing, unreadable or not absolute, other
-/// users than root can write it, or the command is empty or on a file system mounted `noexec`.
+/// A sentence for the result's `configuration`: a directory, a script or the command is missing or unreadable, can be
+/// written by other users than root, or is on a file system mounted `noexec`; a path is not absolute; a script's name
+/// is not UTF-8; or the command is empty.
 pub(crate) fn find(run: &Run) -> Result<Found, String> {
     let mut found = Found::default();
     match run {

@@ -5,9 +5,8 @@
 //! | `perilog-runner` | statically, against musl: it begins in half the time (docs/performance.md) | no |
 //! | [`NAME`], beside it | against the host's libc | by NSS: files, LDAP, sssd |
 //!
-//! NSS modules belong to one libc, so a static program cannot load the modules of the host. A
-//! package may have only one runner,
-//! which is linked against the host's libc and does everything itself.
+//! NSS modules belong to one libc, so a static program cannot load the modules of the host. A package may have only one
+//! runner, which is linked against the host's libc and does everything itself.
 //!
 //! ```text
 //!   perilog-runner: intent --root only--> handlers of signals, claim, scripts
@@ -26,7 +25,7 @@ use crate::users;
 /// File name of the runner that is linked against the host's libc, beside the static one.
 pub(crate) const NAME: &str = "perilog-runner-nss";
 
-/// Can this build look up users as the host does?
+/// Whether this build can look up users as the host does.
 pub(crate) const HAS_NAME_SERVICE: bool = cfg!(not(target_env = "musl"));
 
 /// Becomes the second build ([`NAME`]) if the plan has users to look up and a package has that build. Returns if this

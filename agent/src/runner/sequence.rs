@@ -243,7 +243,7 @@ impl<'a> Sequence<'a> {
                 }
                 (Ready::Pipe(stream), Some((script, _))) => {
                     if let Err(error) = script.read(stream, &mut self.sinks, self.directory) {
-                        self.sinks.write_line(Level::Warning, &format!("output is not kept: {error}"));
+                        self.sinks.write_line(Level::Warning, &self.directory.not_kept(&error));
                     }
                 }
                 (Ready::Stage, Some((script, _))) => script.read_stage(),
@@ -329,7 +329,7 @@ impl<'a> Sequence<'a> {
             let (speaker, _) = speaker.as_ref().ok_or("no script is running")?;
             let is_boot = report == Report::ExpectReboot;
             let mut record =
-                |record: &StepRecord| steps.append(record).map_err(|e| format!("it cannot be recorded: {e}"));
+                |record: &StepRecord| steps.append(record).map_err(|e| format!("the report cannot be recorded: {e}"));
             match reports.handle(speaker, report, clock::mono_ms(), clock::wall_ms())? {
                 Verdict::Record { record: line, text } => {
                     record(&line)?;
@@ -359,7 +359,7 @@ impl<'a> Sequence<'a> {
         });
     }
 
-    /// Looks for the agent's mark that the controller knows of the announced reboot. If the mark is there, tells the
+    /// Looks for the agent's mark that the controller knows of the announced reboot. If the mark is there, informs the
     /// peers that wait for it, and stops watching.
     fn check_mark(&mut self) {
         self.mark.iter().for_each(Mark::clear);
@@ -374,7 +374,10 @@ impl<'a> Sequence<'a> {
     pub(crate) fn note(&mut self, record: &StepRecord) {
         let (directory, steps) = (self.directory, &mut self.steps);
         if let Err(error) = directory.with_room(|| steps.append(record)) {
-            self.sinks.write_line(Level::Error, &format!("{}: {error}", self.directory.file(crate::steps::FILE)));
+            self.sinks.write_line(
+                Level::Error,
+                &format!("cannot write {}: {error}", self.directory.file(crate::steps::FILE)),
+            );
         }
     }
 }

@@ -91,10 +91,11 @@ pub(crate) fn cannot_execute(error: &io::Error) -> String {
 /// # Errors
 /// A sentence with the step that failed, for people.
 fn prepare(socket: &mut UnixStream) -> Result<Order, String> {
-    let order = read(socket).map_err(|e| format!("no order: {e}"))?;
+    let order = read(socket).map_err(|e| format!("cannot read the order of the runner: {e}"))?;
     give_output(&order)?;
     take_identity(&order)?;
-    std::env::set_current_dir(&order.cwd).map_err(|e| format!("directory {}: {e}", order.cwd))?;
+    std::env::set_current_dir(&order.cwd)
+        .map_err(|e| format!("cannot enter the working directory {}: {e}", order.cwd))?;
     Ok(order)
 }
 
@@ -112,7 +113,7 @@ fn read(socket: &mut UnixStream) -> io::Result<Order> {
 fn give_output(order: &Order) -> Result<(), String> {
     let (uid, gid) = (Some(Uid::from_raw(order.uid)), Some(Gid::from_raw(order.gid)));
     for (name, pipe) in [("stdout", io::stdout().as_fd()), ("stderr", io::stderr().as_fd())] {
-        rustix::fs::fchown(pipe, uid, gid).map_err(|e| format!("{name} of uid {}: {e}", order.uid))?;
+        rustix::fs::fchown(pipe, uid, gid).map_err(|e| format!("cannot give its {name} to uid {}: {e}", order.uid))?;
     }
     Ok(())
 }
@@ -125,15 +126,20 @@ fn take_identity(order: &Order) -> Result<(), String> {
     let groups: Vec<Gid> = order.groups.iter().copied().map(Gid::from_raw).collect();
     let (uid, gid) = (Uid::from_raw(order.uid), Gid::from_raw(order.gid));
     // The system calls affect one thread; this process has no other thread.
-    rustix::thread::set_thread_groups(&groups).map_err(|e| format!("groups of uid {}: {e}", order.uid))?;
-    rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(|e| format!("gid {}: {e}", order.gid))?;
-    rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(|e| format!("uid {}: {e}", order.uid))?;
-    let (uids, gids) = accounts::own_ids().map_err(|e| format!("cannot see who this is: {e}"))?;
+    rustix::thread::set_thread_groups(&groups)
+        .map_err(|e| format!("cannot take the groups of uid {}: {e}", order.uid))?;
+    rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(|e| format!("cannot take gid {}: {e}", order.gid))?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(|e| format!("cannot take uid {}: {e}", order.uid))?;
+    let (uids, gids) =
+        accounts::own_ids().map_err(|e| format!("cannot read the uid and gid of its own process: {e}"))?;
     is_all(order, uids, gids)
 }
 
 /// Checks that the process has the ids of the order. `uids` and `gids` are its real, effective and saved ids, as the
-/// kernel names them. The error is a sentence with the wanted ids and the present ids.
+/// kernel names them.
+///
+/// # Errors
+/// A sentence with the wanted ids and the present ids.
 fn is_all(order: &Order, uids: [u32; 3], gids: [u32; 3]) -> Result<(), String> {
     if uids != [order.uid; 3] || gids != [order.gid; 3] {
         return Err(format!(

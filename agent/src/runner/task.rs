@@ -69,15 +69,17 @@ impl Moment {
 /// the claim. Returns the runner's exit status.
 ///
 /// # Errors
-/// The runner claimed nothing and ran nothing.
+/// [`Refusal`]: the runner claimed nothing and ran nothing, because systemd did not start it, the task's directory or
+/// intent is missing or not to be trusted, the second build cannot be executed, not-after has passed, or another
+/// process has the claim.
 pub(crate) fn run(run_dir: &Path, since_boot_ms: Option<u64>, stem: &str) -> Result<u8, Refusal> {
     let invocation = invocation()?;
     let cannot = |what: &str, e: std::io::Error| Refusal::new(exit::NO_TASK, format!("{what}: {e}"));
-    let mut sinks = Sinks::new().map_err(|e| cannot("stdout and stderr", e))?;
+    let mut sinks = Sinks::new().map_err(|e| cannot("cannot use stdout and stderr", e))?;
     let directory = Directory::open(run_dir, stem)?;
     let intent = directory.intent(stem)?;
     second::pass_on(&intent.plan)?;
-    let signals = Signals::new().map_err(|e| cannot("signals", e))?;
+    let signals = Signals::new().map_err(|e| cannot("cannot install handlers of signals", e))?;
     directory.claim(&intent, &invocation)?;
 
     // From here on the task ends in a result.
@@ -122,7 +124,7 @@ pub(crate) fn run(run_dir: &Path, since_boot_ms: Option<u64>, stem: &str) -> Res
             Ok(status)
         }
         Err(error) => {
-            complain(&format!("{}: {error}", directory.file("result.json")));
+            complain(&format!("cannot write {}: {error}", directory.file("result.json")));
             Ok(if status == 0 { exit::NO_RESULT } else { status })
         }
     }
@@ -154,7 +156,9 @@ fn open_control(run_dir: &Path, stem: &str, intent: &Intent, sinks: &mut Sinks) 
     match Control::open(run_dir, stem, &intent.start) {
         Ok(control) => Some(control),
         Err(error) => {
-            sinks.write_line(Level::Error, &format!("no control socket: {error}; reports of scripts will not arrive"));
+            let place = run_dir.display();
+            let text = format!("cannot open a control socket in {place}: {error}; reports of scripts will not arrive");
+            sinks.write_line(Level::Error, &text);
             None
         }
     }
@@ -163,7 +167,8 @@ fn open_control(run_dir: &Path, stem: &str, intent: &Intent, sinks: &mut Sinks) 
 /// Checks every script before the first one runs. Returns the scripts with their settings from the plan.
 ///
 /// # Errors
-/// The reason as a sentence: the task then ends as `configuration`.
+/// A sentence, with which the task ends as `configuration`: there is no script although the plan demands one, the
+/// working directory is missing, or a script's user cannot be looked up.
 pub(crate) fn prepare(
     intent: &Intent,
     control: Option<&Path>,

@@ -276,8 +276,8 @@ impl Spool {
         Ok(())
     }
 
-    /// Removes the agent's temporary entries, and completes burials that a crash interrupted: a directory beside its
-    /// tombstone.
+    /// Removes the agent's temporary entries. Also removes a directory beside its tombstone: a crash came between the
+    /// two.
     fn tidy(&self) -> Result<(), SpoolError> {
         let tasks = self.root.join("tasks");
         for dir in [&self.root, &tasks, &self.root.join("tombstones")] {

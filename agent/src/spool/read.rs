@@ -68,7 +68,7 @@ fn steps(path: &Path) -> Vec<StepRecord> {
     match bounded(path, MAX_STEPS) {
         Ok(bytes) => step_records(&bytes.unwrap_or_default()),
         Err(error) => {
-            tracing::warn!("cannot read {}: {error}", path.display());
+            tracing::warn!("cannot read {}: {error}; the agent does not know the steps of this task", path.display());
             Vec::new()
         }
     }

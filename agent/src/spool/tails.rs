@@ -11,7 +11,8 @@ use super::read;
 
 /// Maximum number of bytes that the agent reports of the output of a failed script.
 const TAIL: usize = 4096;
-/// Number of bytes that the agent reads for it: enough to see that the cut is within an escape sequence.
+/// Number of bytes of the output that the agent reads for that: enough to see that the cut is within an escape
+/// sequence.
 const READ: u64 = 2 * 4096;
 
 /// Returns the tails of scripts whose last try failed. A last try without an end counts as failed, unless the try may

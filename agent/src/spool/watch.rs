@@ -77,7 +77,10 @@ async fn read(shared: Arc<Shared>) {
             Ok(events) => events.iter().for_each(|event| shared.happened(event)),
             // The agent then sees steps late, at the task's end; nothing else depends on the watch.
             Err(error) => {
-                return tracing::error!("cannot read inotify events ({error}); progress of scripts will not be shown");
+                return tracing::error!(
+                    "cannot read inotify events ({error}); progress of scripts will be shown late until the agent \
+                     restarts"
+                );
             }
         }
     }
@@ -123,7 +126,11 @@ impl Shared {
             // The file does not exist yet, or was removed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                tracing::warn!("cannot watch {} ({error}); progress of its scripts will be shown late", path.display())
+                tracing::warn!(
+                    "cannot watch {} ({error}): the state of this task will be shown late. Check \
+                     fs.inotify.max_user_watches",
+                    path.display()
+                )
             }
         }
     }

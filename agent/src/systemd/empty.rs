@@ -111,7 +111,8 @@ async fn read(shared: Arc<Shared>) {
             Ok(events) => events,
             Err(error) => {
                 return tracing::error!(
-                    "cannot read inotify events ({error}); a lingering process's end may go unnoticed"
+                    "cannot read inotify events ({error}); until the agent restarts, it may miss the end of lingering \
+                     processes"
                 );
             }
         };

@@ -8,9 +8,9 @@ pub(super) const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 pub(super) const DBUS: &str = "org.freedesktop.DBus";
 pub(super) const DBUS_PATH: &str = "/org/freedesktop/DBus";
 
-/// Returns the object path of a unit: every byte but letters and digits (and a leading digit) becomes `_` and two
+/// Returns the object path of a unit: every byte except letters and digits, and a leading digit, becomes `_` and two
 /// hexadecimal digits (bus_label_escape of systemd). The conversion needs no call, and units that are not loaded have
-/// the same path. An invocation id in place of the name gives the path of the unit with that id
+/// the same path. An invocation id instead of the name gives the path of the unit with that id
 /// (manager_load_unit_from_dbus_path, since 233).
 pub(super) fn unit_path(unit: &str) -> String {
     let mut path = String::from("/org/freedesktop/systemd1/unit/");

@@ -16,7 +16,7 @@ pub(crate) fn deaf(pid: u32) -> Option<String> {
 }
 
 /// Returns a process as text for operators: `pid 467, state S, in request_wait_answer`; `None`: there is none. The
-/// place where it hangs is missing if the kernel does not say so to the agent (`CAP_SYS_PTRACE`).
+/// kernel function in which it waits is missing if the kernel does not show it to the agent (`CAP_SYS_PTRACE`).
 pub(crate) fn shown(pid: u32) -> Option<String> {
     let status = (pid != 0).then(|| process_stat::read(pid, "status"))??;
     let state = status.lines().find_map(|line| line.strip_prefix("State:"))?.trim().chars().next()?;

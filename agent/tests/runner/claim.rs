@@ -48,7 +48,7 @@ fn a_claim_that_is_taken_leaves_nothing_to_run() {
         let task = Task::with(&[("10-a", "echo ran")]);
         task.accept();
         fs::write(task.directory().join("claim"), serde_json::to_vec(&claim).unwrap()).unwrap();
-        runs_nothing(&task, 75, "claimed by another");
+        runs_nothing(&task, 75, "claim: another process has claimed the task");
     }
 }
 
@@ -71,10 +71,10 @@ fn a_directory_that_is_not_there_or_not_roots_runs_nothing() {
     runs_nothing(&task, 66, "intent.json: No such file");
     task.accept();
     fs::set_permissions(task.directory(), fs::Permissions::from_mode(0o777)).unwrap();
-    runs_nothing(&task, 66, "others than root can write it");
+    runs_nothing(&task, 66, "other users than root can write it");
     fs::set_permissions(task.directory(), fs::Permissions::from_mode(0o700)).unwrap();
     std::os::unix::fs::chown(task.directory(), Some(1), None).unwrap();
-    runs_nothing(&task, 66, "others than root can write it");
+    runs_nothing(&task, 66, "other users than root can write it");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn an_intent_that_is_none_or_anothers_runs_nothing() {
     let mut other = task.intent.clone();
     other.start.task.rank.0 += 1;
     fs::write(&intent, serde_json::to_vec(&other).unwrap()).unwrap();
-    runs_nothing(&task, 66, "is the intent of perilog-task-prolog-fABC-4-");
+    runs_nothing(&task, 66, "the intent in it is that of perilog-task-prolog-fABC-4-");
 }
 
 #[test]

@@ -256,5 +256,5 @@ fn a_full_file_system_stops_the_task_between_whole_lines() {
         "{steps}"
     );
     assert!(!steps.contains("20-b"), "{steps}");
-    assert!(ended.err.iter().any(|line| line.contains("refused: it cannot be recorded")), "{ended:?}");
+    assert!(ended.err.iter().any(|line| line.contains("refused: the report cannot be recorded")), "{ended:?}");
 }

@@ -232,7 +232,7 @@ fn without_a_socket_the_scripts_run_and_reports_fail() {
     fs::write(task.path("control"), "in the way").unwrap();
     let left = task.run();
     assert_eq!((left.out(), left.code()), (vec!["status 7"], 0));
-    assert!(left.has_printed("no control socket"));
+    assert!(left.has_printed("cannot open a control socket"));
 }
 
 #[test]

@@ -20,8 +20,8 @@ const KILL: u8 = 9;
 pub(super) const KILL_SCRIPT: u8 = 43;
 
 impl Machine {
-    /// Handles the controller's Cancel: stops a task of the controller, and normally leaves a tombstone for an unknown
-    /// task. `key`: the task's job, attempt and action.
+    /// Handles the controller's Cancel: stops a live task, reports the end of an ended one again, and normally leaves a
+    /// tombstone for an unknown one. A local task goes on. `key`: the task's job, attempt and action.
     pub(super) fn on_cancel(&mut self, id: TaskId, key: (&JobId, Attempt, &ActionName), commit: u64, cx: &mut Cx) {
         if let Some(task) = self.tasks.get(&id) {
             if task.intent.local {
@@ -76,8 +76,9 @@ impl Machine {
         self.tombstones.write(KeptTombstone { tombstone, stem, acked: false, forgotten: false });
     }
 
-    /// Cancels a task. A task that has not begun never begins. The runner of a begun task gets TERM, and the agent
-    /// reports the end as always.
+    /// Cancels a task. The agent takes the claim of a task that has not begun, so that the task never begins. The
+    /// runner of a begun task gets TERM, and the agent reports the end as always. The end of an ended task is reported
+    /// again.
     pub(super) fn cancel(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         match &task.state {
@@ -112,17 +113,17 @@ impl Machine {
         }
         let begun = |state: &State| matches!(state, State::Starting | State::Doubt { .. } | State::Live);
         let Some(task) = self.tasks.get_mut(&id).filter(|task| begun(&task.state) && !task.intent.local) else {
-            return cx.note(
-                Level::Warning,
-                Some(id),
-                None,
-                format!("signal {signal} was not sent: the task runs no script"),
+            let why = self.tasks.get(&id).map_or_else(
+                || "this node has no such task".to_owned(),
+                |task| format!("{} runs no script that the controller may signal", task.name()),
             );
+            return cx.note(Level::Warning, Some(id), None, format!("signal {signal} was not sent: {why}"));
         };
         if matches!(task.phase, Some(Phase::Lingering { .. })) && signal != KILL {
             let text = format!(
-                "signal {signal} was not sent: the scripts have ended; the processes that they left behind can be sent \
-                 only KILL"
+                "signal {signal} was not sent: the scripts of {} have ended; the processes that they left behind can \
+                 be sent only KILL",
+                task.name()
             );
             return cx.note(Level::Warning, Some(id), None, text);
         }
@@ -158,8 +159,8 @@ impl Machine {
         }
     }
 
-    /// Withdraws a task that must not begin: requests the claim for the agent, and the task then ends as `claim` says.
-    /// If a runner has claimed first, the task goes on.
+    /// Withdraws a task that must not begin. Once the agent has the claim, the task ends as `claim` says. If a runner
+    /// has claimed the task first, the task goes on.
     pub(super) fn withdraw(&mut self, id: TaskId, claim: Claim, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.state = State::Withdrawing;
@@ -175,7 +176,8 @@ impl Machine {
     }
 
     /// Asks the daemon to create the task's claim file with the content `claim`, unless the file exists. Does nothing
-    /// while an earlier request has no answer, or is to be tried again.
+    /// if such a request is already pending: the daemon has not answered it, or the machine is to repeat it after a
+    /// failed write.
     pub(super) fn take_claim(&mut self, id: TaskId, claim: Claim, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.claiming.is_none()) else {
             return;

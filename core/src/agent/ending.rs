@@ -117,7 +117,7 @@ impl Machine {
             return self.remove_tombstone(entry, cx);
         }
         self.tombstones.keep(entry);
-        // Callers may have waited for the burial of their task's earlier boot.
+        // Callers of Exec may have waited for this tombstone: their task ran before a soft reboot.
         self.take_early(cx);
     }
 
@@ -130,13 +130,14 @@ impl Machine {
                 }
             }
             Err(text) => {
+                let Some(entry) = self.tombstones.get_or_writing(id) else { return };
+                let (of, job) = (&entry.tombstone, entry.tombstone.job.clone());
+                let text = format!(
+                    "cannot write the tombstone of {} of job {job}, attempt {}, rank {}, trying again: {text}",
+                    of.action, of.attempt, id.rank
+                );
                 if self.tombstones.not_written(id, cx.now) {
-                    cx.note(
-                        Level::Error,
-                        Some(id),
-                        None,
-                        format!("cannot write the record of an ended task (tombstone), trying again: {text}"),
-                    );
+                    cx.note(Level::Error, Some(id), Some(&job), text);
                 }
             }
         }

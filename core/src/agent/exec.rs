@@ -156,8 +156,8 @@ impl Machine {
         }
     }
 
-    /// Returns the newest attempt for which this host has a local task of the job and action that a caller of
-    /// `Exec` names, or the tombstone of one. `None`: no such attempt is newer than the one that the caller names.
+    /// Returns the newest attempt above the one in `exec` for which this host has a local task of the same job and
+    /// action, or the tombstone of one. `None`: there is none.
     fn newer_attempt(&self, exec: &Exec) -> Option<ids::Attempt> {
         let tasks = self.tasks.values().filter(|task| task.intent.local).map(|task| {
             let start = &task.intent.start;
@@ -206,8 +206,8 @@ impl Machine {
     }
 }
 
-/// Returns the reason, for people, to refuse a task that this host knows from an earlier job with the same number: that
-/// run did not prepare this job. `known`: the instance of the earlier job.
+/// Returns the text for operators that refuses a task: this host has a task or tombstone of the same name from an
+/// earlier job with the same number, and that run did not prepare this job. `known`: the instance of the earlier job.
 fn another_job(exec: &Exec, known: &str) -> String {
     let (action, job, own) = (&exec.action, &exec.job, exec.hook.instance.as_deref().unwrap_or_default());
     format!(

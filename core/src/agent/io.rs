@@ -16,7 +16,8 @@ use crate::task::{Claim, Ended, Hook, Intent, Plan, Process, RunResult, StepReco
 
 /// The clocks when an input arrives. `boot_ms`: CLOCK_BOOTTIME. `wall_ms`: milliseconds since 1970, for texts and
 /// records that people read. The machine computes with `wall_ms` in two places only: the highest epoch that it accepts,
-/// and the remaining limit in `ExpectsBoot`. There `boot_ms` caps the elapsed time, because the wall clock may step.
+/// and the remaining limit in `ExpectsBoot`. The wall clock may step, so the task's age by `boot_ms` caps the elapsed
+/// time of that limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Now {
     pub boot_ms: u64,
@@ -103,11 +104,11 @@ pub struct Seen {
     pub tails: Vec<Tail>,
     /// Whether the task's directory has the file [`crate::task::STOP_ASKED`]: perilog was asked to stop the task.
     pub stop_asked: bool,
-    /// The reason why the runner handles no signal and no limit: for example, it is stopped or hangs in the kernel.
-    /// `None`: the runner works, or is gone.
+    /// The reason why the runner handles no signal and no limit: for example, the runner is stopped or hangs in the
+    /// kernel. `None`: the runner works, or is gone.
     pub deaf: Option<String>,
-    /// The runner's process as text for operators: `pid 467, state D, wait channel fuse_wait`. `None`: the unit has no
-    /// main process.
+    /// The runner's process as text for operators: `pid 467, state D, in fuse_wait`. `None`: the unit has no main
+    /// process, or /proc does not show it.
     pub runner: Option<String>,
     /// Whether the task's directory is missing, and with it any claim and result. The daemon checks this after it has
     /// read the files.
@@ -115,7 +116,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Returns the runner's process as text for operators.
+    /// Returns the runner's process as text for operators, also for a runner without a process.
     pub(super) fn runner(&self) -> &str {
         self.runner.as_deref().unwrap_or("its process is gone")
     }
@@ -174,7 +175,7 @@ impl std::fmt::Display for HookEvent {
     }
 }
 
-/// A run of a task's [`Hook::orphan_program`], with `word` as the argument of the program.
+/// A run of a task's [`Hook::orphan_program`], with `event` as the argument of the program.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HookCall {
     pub task: TaskId,
@@ -263,7 +264,8 @@ pub enum Input {
         caller: Caller,
         task: TaskId,
     },
-    /// The answer to [`Effect::CallHook`]; `Ok`: the program exited with 0.
+    /// The answer to [`Effect::CallHook`]. `Ok`: the program exited with 0. `Err`: the program did not run, or failed;
+    /// the machine has it run again.
     HookCalled {
         task: TaskId,
         event: HookEvent,
@@ -312,7 +314,7 @@ pub enum Effect {
         task: TaskId,
         cgroup: Option<String>,
     },
-    /// Inspect the task's unit with its processes, and the files in the task's directory. Answer: `Inspected`.
+    /// Inspect the task's unit with its processes, then the files in the task's directory. Answer: `Inspected`.
     Inspect {
         stem: String,
         task: TaskId,

@@ -19,24 +19,25 @@ use super::tombstones::Tombstones;
 ///
 /// The caller, which is the daemon's loop or the simulator, keeps this order:
 ///
-/// 1. [`Self::new`]; then [`Input::Joined`] with what the directories, the units and the results on the host say.
-///    Before it, the machine touches no task and sends no Hello. It comes again after a lost bus and a daemon-reexec.
+/// 1. [`Self::new`]; then [`Input::Joined`] with what the directories, the units and the results on the host show.
+///    Before `Joined`, the machine touches no task and sends no Hello. `Joined` comes again after a lost bus and a
+///    daemon-reexec.
 /// 2. [`Self::handle`] one input, and carry out its effects in their order, before the next input. An effect that
 ///    reports back (a write, a start, an inspection) does so with the input of its name, once, even if it failed.
 /// 3. [`Effect::WakeAt`] names the time (CLOCK_BOOTTIME) of the next [`Input::Tick`]. Without it the machine waits
 ///    for nothing, and an idle agent does not wake.
 ///
 /// The machine guarantees: a file that a later report rests on is written before that report (the intent before
-/// `Accepted`, the outcome before `Finished`), so the join of 1 finds what was said; a unit is started once for a
-/// claim; an end is reported until it is acknowledged; no input makes it panic, and no collection grows without a
-/// bound ([`Self::sizes`]).
+/// `Accepted`, the outcome before `Finished`), so a restarted agent finds all that was reported (step 1); a unit is
+/// started once for a claim; an end is reported until it is acknowledged; no input makes it panic, and no collection
+/// grows without a bound ([`Self::sizes`]).
 #[derive(Debug)]
 pub struct Machine {
     pub(super) node: Node,
     /// Tasks with a directory, or with an intent under way to disk.
     pub(super) tasks: BTreeMap<TaskId, Task>,
     pub(super) tombstones: Tombstones,
-    /// The task of each stem, for live tasks and for tombstones.
+    /// The task of each stem, for tasks and for tombstones.
     pub(super) stems: BTreeMap<String, TaskId>,
     /// Stems that belong to no task: `true` for a loaded unit, `false` for a directory. The machine logs each stem
     /// once, and again if that value changes.
@@ -93,15 +94,15 @@ impl Machine {
         }
     }
 
-    /// Returns the name and size of each collection that has no bound of its own, for tests. Once all tasks have ended
-    /// and have become tombstones, every other size falls to 0. A tombstone goes after its Forget and its not-after.
+    /// Returns the name and size of each collection that has no bound of its own, for tests. A tombstone goes after its
+    /// Forget and its not-after. Once every task has ended and has become a tombstone, all other sizes are 0.
     pub fn sizes(&self) -> [(&'static str, usize); 5] {
         [
             ("tasks", self.tasks.len()),
             ("tombstones", self.tombstones.len()),
-            ("names of what has neither", self.stems.len().saturating_sub(self.tasks.len() + self.tombstones.len())),
-            ("units that are to go", self.unloading.len()),
-            ("callers that came too early", self.early.len()),
+            ("stems without a task", self.stems.len().saturating_sub(self.tasks.len() + self.tombstones.len())),
+            ("units to unload", self.unloading.len()),
+            ("callers of Exec that wait", self.early.len()),
         ]
     }
 

@@ -154,7 +154,8 @@ impl Task {
     }
 
     /// Returns the time (CLOCK_BOOTTIME in milliseconds) when the machine next decides whether to run the task's
-    /// program in `Hook::orphan_program`. `None`: no time is set.
+    /// program in `Hook::orphan_program`. `None`: the task has no such program, the program is running, or the decision
+    /// waits for no time.
     pub(super) fn orphan_due_ms(&self, now: Now) -> Option<u64> {
         if !self.has_program() || self.orphan.running {
             return None;

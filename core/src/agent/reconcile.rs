@@ -124,7 +124,8 @@ impl Machine {
         if let Some(KeptTombstone { tombstone, .. }) = self.tombstones.get_or_writing(id) {
             ended_units.extend(ended_unit(&found, id, &tombstone.outcome, tombstone.not_after_boottime_ms));
             if first && found.intent.is_some() {
-                // The directory is still there beside its tombstone: an earlier agent stopped during the burial.
+                // The directory is still there beside its tombstone: an earlier agent stopped before it had removed the
+                // directory.
                 cx.push(Effect::WriteTombstone { stem: found.stem, tombstone: Box::new(tombstone.clone()) });
             }
         } else if self.tasks.contains_key(&id) {
@@ -267,7 +268,8 @@ impl Machine {
             )
         } else {
             format!(
-                "the directory {} has no readable record (intent) of its task: the agent leaves it alone",
+                "the task directory {} (normally in /run/perilog/tasks) has no readable record (intent): the agent \
+                 leaves it alone",
                 found.stem
             )
         };

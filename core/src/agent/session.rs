@@ -76,8 +76,8 @@ impl Session {
         matches!(self.link, Link::Open)
     }
 
-    /// Returns `true` from the Hello of this session to the session's end. During that time the agent reports changes
-    /// of tasks in messages.
+    /// Returns `true` from the Hello of this session to the session's end: the Hello cannot show later changes of a
+    /// task.
     pub(super) const fn is_greeted(&self) -> bool {
         matches!(self.link, Link::Greeted | Link::Pending { .. } | Link::Open)
     }
@@ -124,7 +124,7 @@ impl Machine {
     /// session can report the new actions.
     pub(super) fn greet_anew(&mut self, cx: &mut Cx) {
         if self.session.is_greeted() {
-            self.hang("this node configures other actions than it has reported to the controller", cx);
+            self.hang("the configured actions of this node have changed, and a new session reports them", cx);
         }
     }
 
@@ -137,7 +137,10 @@ impl Machine {
             }
             (_, ToAgent::Unsupported { message }) => {
                 if !std::mem::replace(&mut self.session.noted_unsupported, true) {
-                    let text = format!("the controller does not know message {message}: is it an older version?");
+                    let text = format!(
+                        "the controller does not know a message (type {message}) that this agent sends, and ignores \
+                         it. Upgrade perilog-controller"
+                    );
                     cx.note(Level::Warning, None, None, text);
                 }
             }
@@ -145,14 +148,17 @@ impl Machine {
                 self.on_welcome(Welcome { epoch, cluster, redial_window_ms, commit }, cx)
             }
             (Link::Waiting { .. } | Link::Greeted, _) => {
-                self.hang("the controller sent a message before its Welcome", cx)
+                self.hang("the controller broke the protocol: it sent a message before its Welcome", cx)
             }
-            (_, ToAgent::Welcome { .. }) => self.hang("the controller sent Welcome twice", cx),
+            (_, ToAgent::Welcome { .. }) => self.hang("the controller broke the protocol: it sent Welcome twice", cx),
             (Link::Pending { messages, .. }, message) => {
                 if messages.len() < MAX_PENDING {
                     messages.push_back(message);
                 } else {
-                    self.hang("the controller sent more messages than fit before its epoch was on this disk", cx);
+                    let why = format!(
+                        "the controller sent more than {MAX_PENDING} messages before this host had its epoch on disk"
+                    );
+                    self.hang(why, cx);
                 }
             }
             (Link::Open, message) => self.on_message_of_controller(message, cx),
@@ -165,8 +171,8 @@ impl Machine {
             cx.push(Effect::Send(FromAgent::EpochRefused { seen }));
             let ours = welcome.epoch;
             let why = format!(
-                "its epoch is {} (nonce {:x}), and this host has accepted {} (nonce {:x}): if no other controller \
-                 runs, `perilog controller recover --take-over` there makes it the controller",
+                "its epoch {} (nonce {:x}) is not above the epoch {} (nonce {:x}) that this host has accepted before. \
+                 If no other controller runs, run on this one's host: perilog controller recover --take-over",
                 ours.number, ours.nonce, seen.number, seen.nonce
             );
             cx.note(Level::Error, None, None, format!("the controller was rejected: {why}"));
@@ -176,8 +182,8 @@ impl Machine {
         if defect!(AnyEpochAccepted) {
         } else if highest != Some(welcome.epoch) && welcome.epoch.number > limit {
             let why = format!(
-                "its epoch {} is above {limit}, which no controller reaches that adds one at each start: is this \
-                 host's clock right (timedatectl), or was the controller's key stolen?",
+                "its epoch {} is above {limit}, the highest that a controller can have by now. Is this host's clock \
+                 right (timedatectl)? If it is, the controller's key may have been stolen",
                 welcome.epoch.number
             );
             cx.note(Level::Error, None, None, format!("the controller was rejected: {why}"));
@@ -204,7 +210,7 @@ impl Machine {
             return;
         }
         if let Err(text) = result {
-            return self.hang(format!("cannot remember the controller's epoch: {text}"), cx);
+            return self.hang(format!("the controller's epoch cannot be recorded on this host: {text}"), cx);
         }
         let (welcome, messages) = (*welcome, std::mem::take(messages));
         self.open(welcome, cx);

@@ -69,7 +69,8 @@ impl Task {
         matches!(&self.phase, Some(Phase::Overdue { script, .. }) if script == ITS_START)
     }
 
-    /// Returns CLOCK_BOOTTIME (ms) at which to look next why no script has begun; `None`: the agent has reported all.
+    /// Returns CLOCK_BOOTTIME (ms) at which to look next why no script has begun; `None`: the agent has looked, and has
+    /// reported the passed limit or there is none.
     pub(super) fn start_due(&self) -> Option<u64> {
         let named_at = self.watch.asked_ms.filter(|_| !self.watch.named).map(|at| at.saturating_add(NAMED_MS));
         let limit_at = self.start_limit().filter(|_| !self.is_overdue()).map(|(at, _)| at);
@@ -88,7 +89,8 @@ impl Task {
         of_task.into_iter().chain(of_script).map(|(since, limit)| (since.saturating_add(limit), limit)).min()
     }
 
-    /// Returns for what the task waits, as a text that follows "waits for".
+    /// Returns the reason why no script begins, as a text that follows "waits for". `seen`: the result of an
+    /// inspection; `None`: systemd has not answered, or the unit cannot be inspected.
     fn stalls_for(&self, seen: Option<&Seen>, bus: bool) -> String {
         let unit = seen.and_then(|seen| seen.unit.as_ref().filter(|unit| unit.loaded).map(|unit| (unit, seen)));
         let trouble = self.trouble.as_deref().unwrap_or_default();
@@ -115,7 +117,7 @@ impl Task {
         }
         let plan = &self.intent.plan;
         let deaf = seen.deaf.as_ref().map(|deaf| format!(": {deaf}")).unwrap_or_default();
-        let runner = format!("its runner ({}), which has begun no script{deaf}", seen.runner());
+        let runner = format!("its first script; its runner ({}) has not begun it{deaf}", seen.runner());
         if !self.has_runner() {
             return runner;
         }
@@ -124,7 +126,7 @@ impl Task {
             Run::Directories(directories) => directories.join(", "),
             Run::Command(command) => command.first().cloned().unwrap_or_default(),
         };
-        format!("{runner}; before its first script it reads {files} and {}, and looks up user {}", plan.cwd, plan.user)
+        format!("{runner}; before that the runner reads {files} and {}, and looks up user {}", plan.cwd, plan.user)
     }
 }
 

@@ -36,8 +36,8 @@ impl Machine {
         }
     }
 
-    /// Answers a repeated Start with what the agent knows of the task: its state, or its tombstone. Returns `false` for
-    /// an unknown task.
+    /// Answers a repeated Start with what the agent knows of the task: its state, or its tombstone. While the daemon
+    /// writes the task's intent or tombstone, the answer follows that write. Returns `false` for an unknown task.
     fn answer_known(&mut self, id: TaskId, cx: &mut Cx) -> bool {
         if let Some(task) = self.tasks.get_mut(&id) {
             match &task.state {

@@ -9,7 +9,7 @@ use super::task::{State, Task};
 
 impl Machine {
     /// Returns the state of the session: `not connected`, `connecting`, `connected` (the controller has welcomed this
-    /// node), `turned away`.
+    /// node), `turned away` (the controller has turned this node away, or the agent has ended the session).
     pub const fn session_state(&self) -> &'static str {
         self.session.state_text()
     }
@@ -96,7 +96,7 @@ impl Task {
         }
         let waits_for = |what: &str| Some(format!("waits for {what}"));
         match &self.state {
-            State::Recording => waits_for("its intent to be on disk"),
+            State::Recording => waits_for("its record (intent) to be on disk"),
             State::Unconfirmed if self.intent.local => {
                 waits_for("a caller to request it again: the agent restarted before the task began")
             }
@@ -114,10 +114,10 @@ impl Task {
                 }
                 _ => None,
             },
-            State::Withdrawing => waits_for("its claim"),
+            State::Withdrawing => waits_for("the agent to record on disk that none of its scripts begins (claim)"),
             State::Concluding { .. } => waits_for("its outcome to be on disk"),
             State::Ended { .. } if self.has_program() => {
-                waits_for("its hook to read the end, or for the program that replaces a dead hook")
+                waits_for("its hook to take the result, or, if the hook died, for the --orphaned program to take it")
             }
             State::Ended { .. } => waits_for("the controller to acknowledge it"),
             State::WritingTombstone { .. } | State::Starting => None,

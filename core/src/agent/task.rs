@@ -63,7 +63,8 @@ pub(super) struct Task {
     /// Sequence number of the task in this agent; the queue has the order of these numbers.
     pub(super) seq: u64,
     pub(super) state: State,
-    /// Whether a Start, Begin or Exec has asked for the task since this agent started, or the task's hook is gone.
+    /// Whether a Start, Begin or Exec has asked for the task since this agent started, or the agent has run the program
+    /// for the task's orphaned hook.
     pub(super) confirmed: bool,
     pub(super) cancelled: bool,
     /// Whether the controller has sent Forget for the task: the resource manager may have given the host to another

@@ -2,9 +2,9 @@
 //! its task. The agent removes a tombstone in three cases:
 //!
 //! * the controller has sent Forget, and the not-after has passed;
-//! * the host has more tasks and tombstones than `max-tombstones`: the oldest whose end the controller has acknowledged
+//! * the host has no room for one more task (`max-tombstones`): the oldest whose end the controller has acknowledged
 //!   goes (docs/decisions/0006-what-we-measured-otherwise.md);
-//! * the host has too many tombstones of its own tasks: the oldest of these goes.
+//! * the tombstones of local tasks (`Exec`) are half of `max-tombstones`: the oldest of these goes.
 //!
 //! If the host is full and no tombstone may go, the agent accepts no new setup action.
 

@@ -26,8 +26,9 @@ const MAX_COMMAND: usize = 256;
 const GOING_DOWN: [&str; 6] =
     ["reboot.target", "poweroff.target", "halt.target", "kexec.target", "soft-reboot.target", "shutdown.target"];
 
-/// Returns systemd's refusal of the unit `stem`: first the reason if it is known, or where to look. Without the unit's
-/// name, which differs between nodes: one reason for all.
+/// Returns the text for operators of systemd's refusal `text` to start the unit `stem`. The text begins with the cause,
+/// or with where to look, if perilog knows it. It has "the task's unit" instead of the unit's name, so that all nodes
+/// with this cause give the same reason.
 fn explained(text: &str, stem: &str) -> String {
     let text = text.replace(&format!("{stem}.service"), "the task's unit");
     if text.contains("is destructive") && GOING_DOWN.iter().any(|target| text.contains(target)) {

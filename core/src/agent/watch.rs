@@ -129,7 +129,7 @@ impl Machine {
                     Level::Warning,
                     Some(id),
                     Some(&job),
-                    format!("{stem}: killed past its limit (on-timeout = \"kill\")"),
+                    format!("{stem}: the agent kills its unit, past its limit (on-timeout = \"kill\")"),
                 );
                 cx.push(Effect::KillLingering { stem });
             }

@@ -12,7 +12,7 @@ Has perilog's controller run the prologs and epilogs of Flux's jobs, drains node
   --config FILE     the configuration [/etc/perilog/edge.toml]; drop-ins are in a directory edge.d beside it
   --check-config    say what is wrong with the configuration, and end
   --print-config    print the configuration that is in force, each value with the line that it is from, and end
-  --drop-hold JOB   finish what perilog holds of a job in Flux, whatever perilog makes of it, and end; all: of every job
+  --drop-hold JOB   release a job that perilog holds in Flux, whatever perilog knows of it, and end; all: every job
   --version, --help
 
 Exit status: 0 ended on request, 1 it cannot run, 2 wrong usage or configuration.

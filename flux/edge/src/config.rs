@@ -117,7 +117,8 @@ impl TryFrom<ActionName> for Own {
 
     fn try_from(name: ActionName) -> Result<Self, Self::Error> {
         match name.as_str() {
-            "prolog" | "epilog" | "housekeeping" | "refused" | "tolerated" => Err("expected a name of its own"),
+            "prolog" | "epilog" | "housekeeping" | "refused" | "tolerated" => Err("expected a name that perilog does \
+             not use itself (prolog, epilog, housekeeping, refused, tolerated)"),
             _ => Ok(Self(name)),
         }
     }
@@ -147,7 +148,7 @@ impl TryFrom<String> for Field {
 
     fn try_from(field: String) -> Result<Self, Self::Error> {
         let is_field = field.len() <= 256 && field.split('.').all(|name| !name.is_empty());
-        if is_field { Ok(Self(field)) } else { Err("expected names with dots between, as in attributes.system.dw") }
+        if is_field { Ok(Self(field)) } else { Err("expected names joined by dots, such as attributes.system.dw") }
     }
 }
 
@@ -291,7 +292,7 @@ mod tests {
             ("flux = 'run/flux'", "edge.toml:1:8: flux: expected an absolute path"),
             ("online-patience = 'infinity'", "expected a duration that ends"),
             ("instance = ''", "expected 1 to 64 of"),
-            ("[external.prolog]\nwhen = 'a'", "expected a name of its own"),
+            ("[external.prolog]\nwhen = 'a'", "expected a name that perilog does not use itself"),
             ("[external.Rabbit]\nwhen = 'a'", "malformed action name"),
             ("[external.rabbit]\nwhen = 'a..b'", "expected names with dots between"),
             ("[external.rabbit]\nwhen = 'a'\nlease = '0s'", "expected a duration above zero"),

@@ -63,7 +63,8 @@ impl Controller {
     /// Connects to the controller's socket.
     ///
     /// # Errors
-    /// The controller does not listen at `socket`.
+    /// [`CallError::Forbidden`]: the system does not let the edge open `socket`. [`CallError::Elsewhere`] or
+    /// [`CallError::Away`]: the controller does not listen there.
     pub async fn connect(socket: &Path) -> Result<Self, CallError> {
         let source = match UnixStream::connect(socket).await {
             Ok(stream) => return Ok(Self { stream: BufReader::new(stream) }),
@@ -81,7 +82,8 @@ impl Controller {
     /// Makes one call and returns its reply.
     ///
     /// # Errors
-    /// [`CallError`]
+    /// [`CallError::Away`]: the connection ended, or the reply is too long. [`CallError::Malformed`]: it is no JSON.
+    /// [`CallError::Refused`], [`CallError::Forbidden`]: the controller refuses the call.
     pub async fn call(&mut self, method: &str, parameters: &Value) -> Result<Value, CallError> {
         self.send(method, parameters, false).await?;
         self.reply().await.map(|(value, _)| value)
@@ -90,7 +92,7 @@ impl Controller {
     /// Starts a call with several replies; [`Controller::reply`] returns the replies.
     ///
     /// # Errors
-    /// [`CallError`]
+    /// [`CallError::Away`]: the connection ended.
     pub async fn call_more(&mut self, method: &str, parameters: &Value) -> Result<(), CallError> {
         self.send(method, parameters, true).await
     }
@@ -99,7 +101,7 @@ impl Controller {
     /// next reply, in the order of the calls.
     ///
     /// # Errors
-    /// [`CallError`]
+    /// [`CallError::Away`]: the connection ended.
     pub async fn send_all(&mut self, calls: &[(&str, Value)]) -> Result<(), CallError> {
         let bytes: Vec<u8> = calls.iter().flat_map(|(method, parameters)| message(method, parameters, false)).collect();
         Ok(self.stream.get_mut().write_all(&bytes).await?)
@@ -109,10 +111,12 @@ impl Controller {
         Ok(self.stream.get_mut().write_all(&message(method, parameters, more)).await?)
     }
 
-    /// Returns the next reply, and `true` if more replies follow.
+    /// Returns the next reply to [`Self::call_more`] or [`Self::send_all`], and `true` if more replies to the same call
+    /// follow.
     ///
     /// # Errors
-    /// [`CallError`]
+    /// [`CallError::Away`]: the connection ended, or the reply is too long. [`CallError::Malformed`]: it is no JSON.
+    /// [`CallError::Refused`], [`CallError::Forbidden`]: the controller refuses the call.
     pub async fn reply(&mut self) -> Result<(Value, bool), CallError> {
         let mut bytes = Vec::new();
         (&mut self.stream).take(MAX_REPLY).read_until(0, &mut bytes).await?;
@@ -143,8 +147,8 @@ fn message(method: &str, parameters: &Value, more: bool) -> Vec<u8> {
     bytes
 }
 
-/// Returns the text of where else the controller may run, by the configuration that its `program` prints; `None`: it
-/// has one host, or the program is not installed here.
+/// Returns the text of where else the controller may run, by the configuration that its `program` prints; `None`: the
+/// controller has one host, or the program is not installed here or prints no such configuration.
 async fn elsewhere(program: &Path) -> Option<String> {
     let printed = perilog_host::program::ask(program, &["--print-config"], b"", PRINT_LIMIT).await.ok()?;
     let own = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;

@@ -19,7 +19,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// # Errors
 /// A text: the signal handlers cannot be installed.
 pub async fn run(config: &Config) -> Result<(), String> {
-    let mut signals = Signals::new().map_err(|error| format!("signals: {error}"))?;
+    let mut signals = Signals::new().map_err(|error| format!("cannot install handlers of signals: {error}"))?;
     // The daemon is ready at once: Flux may start later, and no unit waits for the edge.
     notify::ready("waits for Flux");
     let mut logged = String::new();
@@ -55,8 +55,8 @@ async fn terminated(signals: &mut Signals) {
 /// the job in perilog. `job`: a job id, or `all`.
 ///
 /// # Errors
-/// A text for the operator: `job` is no job id, Flux is away or refuses, or the plugin has no open reference on the
-/// job.
+/// A text for the operator: `job` is no job id; Flux is away, refuses, or gives no readable answer in time; or the
+/// plugin has no open reference on the one job.
 pub async fn release(config: &Config, job: &str) -> Result<(), String> {
     let path = &*config.flux;
     let only = match job {

@@ -39,7 +39,7 @@ pub(crate) fn begin() {
 /// Runs the callback for `topic`.
 ///
 /// # Errors
-/// The text with which Flux refuses the user's request.
+/// The text with which Flux refuses the user's job (`job.validate`) or the configuration (`conf.update`).
 pub(crate) fn called(plugin: &Plugin, topic: &[u8], call: &Call) -> Result<(), String> {
     match topic {
         b"conf.update" => return configure(plugin, call),

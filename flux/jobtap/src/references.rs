@@ -119,7 +119,7 @@ impl References {
     /// because the job existed before the plugin. Each reference is finished once.
     ///
     /// # Errors
-    /// The reason why the reference cannot be finished.
+    /// [`Refusal`]: the job has no such reference, or it was finished already.
     pub(crate) fn finish(&mut self, id: u64, what: What) -> Result<Granted, Refusal> {
         let reference = self.0.get_mut(&id).ok_or(Refusal::NoneIsOpen)?.of(what);
         match *reference {

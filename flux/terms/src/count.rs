@@ -25,7 +25,9 @@ impl Count {
             (None, _) => digits(value).map(Self::Ranks),
         };
         read.ok_or_else(|| {
-            format!("expected a number of ranks, or a percentage such as 10%, not {}", json::shown(value))
+            let quoted = text.and_then(digits).map(|count| format!(": write {count} without quotes"));
+            let quoted = quoted.unwrap_or_default();
+            format!("expected a number of ranks, or a percentage such as \"10%\", not {}{quoted}", json::shown(value))
         })
     }
 
@@ -79,7 +81,8 @@ mod tests {
 
     #[test]
     fn values_that_are_counts_and_others() {
-        let expected = |value: &str| format!("expected a number of ranks, or a percentage such as 10%, not {value}");
+        let form = "a number of ranks, or a percentage such as \"10%\"";
+        let expected = |value: &str| format!("expected {form}, not {value}");
         for (value, read) in [
             ("0", Some(Count::Ranks(0))),
             ("2", Some(Count::Ranks(2))),
@@ -95,7 +98,6 @@ mod tests {
             ("\"101%\"", None),
             ("\"%\"", None),
             ("\"+1%\"", None),
-            ("\"2\"", None),
             ("\"abc\"", None),
             ("\"\\u0031%\"", None),
             ("\"", None),
@@ -103,6 +105,7 @@ mod tests {
         ] {
             assert_eq!(Count::read(value), read.ok_or_else(|| expected(value)), "{value}");
         }
+        assert_eq!(Count::read("\"2\""), Err(expected("\"2\": write 2 without quotes")));
     }
 
     #[test]

@@ -158,7 +158,7 @@ mod tests {
             (r#"{"epilog":1}"#, Err(r#"[perilog] epilog: expected "hold" or "housekeeping", not 1"#)),
             (
                 r#"{"epilogue":"hold"}"#,
-                Err("[perilog]: unknown: epilogue; there are epilog, max-tolerate, max-tolerate-check and \
+                Err("[perilog]: unknown key epilogue; known are epilog, max-tolerate, max-tolerate-check and \
                      tolerate-needs-instance"),
             ),
             ("1", Err("[perilog]: expected a table, not 1")),

@@ -7,7 +7,8 @@ const DEPTH: usize = 8;
 
 /// Returns the greatest number of nodes that a job with this jobspec can get. `flux submit -N4` says it; of a job that
 /// asks for slots without nodes (`-n8`), no slot is on two nodes, so it gets at most one node for each slot. `None`:
-/// the jobspec has a number that is no whole number, such as a range without an end.
+/// the jobspec's resources are malformed or nested too deeply, or have a number that is no whole number, such as a
+/// range without an end.
 pub(crate) fn most_nodes(jobspec: &str) -> Option<u64> {
     sum(json::member(jobspec, "resources")?, DEPTH)
 }

@@ -30,7 +30,8 @@ impl Terms {
     /// Reads the terms of a job from its jobspec (`attributes.system.perilog`).
     ///
     /// # Errors
-    /// One line for the user who submits the job: the term, the expected form and the value found.
+    /// One line for the user who submits the job: the mistake, normally with the term, the expected form and the value
+    /// found.
     pub fn read(perilog: &str) -> Result<Self, String> {
         let mut terms = Self::default();
         for (name, value) in table("perilog", perilog)? {
@@ -221,7 +222,7 @@ fn checks(name: &str, value: &str) -> Result<BTreeMap<String, Count>, String> {
 }
 
 fn unknown(table: &str, name: &str, known: &str) -> String {
-    format!("{table}: unknown: {}; there are {known}", json::shown(name))
+    format!("{table}: unknown key {}; known are {known}", json::shown(name))
 }
 
 #[cfg(test)]
@@ -231,7 +232,7 @@ mod tests {
     #[test]
     fn terms_that_are_read_and_terms_that_are_refused() {
         let none = Terms::default;
-        let count = "expected a number of ranks, or a percentage such as 10%, not";
+        let count = "expected a number of ranks, or a percentage such as \"10%\", not";
         let long = format!("{{\"tolerate-check\":{{\"{}\":1}}}}", "n".repeat(65));
         let checks: Vec<String> = (0..200_000).map(|at| format!("\"c{at}\":1")).collect();
         let many = format!("{{\"tolerate-check\":{{{}}}}}", checks.join(","));
@@ -268,7 +269,7 @@ mod tests {
             ),
             (
                 r#"{"tolarate":1}"#,
-                Err("perilog: unknown: tolarate; there are tolerate, keep and tolerate-check.NAME".into()),
+                Err("perilog: unknown key tolarate; known are tolerate, keep and tolerate-check.NAME".into()),
             ),
             ("1", Err("perilog: expected a table, not 1".into())),
         ] {
@@ -326,7 +327,7 @@ mod tests {
             (r#"{"max-tolerate":"x"}"#, "[perilog] max-tolerate: expected a number of ranks"),
             (
                 r#"{"max":1}"#,
-                "[perilog]: unknown: max; there are epilog, max-tolerate, max-tolerate-check and \
+                "[perilog]: unknown key max; known are epilog, max-tolerate, max-tolerate-check and \
                  tolerate-needs-instance",
             ),
             ("[]", "[perilog]: expected a table, not []"),

@@ -20,7 +20,7 @@ const KEPT_MS: u64 = 86_400_000;
 /// session ([`super::run_out`]).
 ///
 /// # Errors
-/// I/O errors; the list is then unchanged.
+/// I/O errors; the list is then unchanged, unless only the last sync of the directory failed.
 pub fn forget(lock: &Lock, revoked: &HashSet<String>, now_ms: u64) -> io::Result<usize> {
     let path = lock.dir().join(ISSUED);
     let text = fs::read(&path)?;

@@ -98,7 +98,7 @@ pub fn known(text: &[u8]) -> Known {
 /// Appends certificates to issued.jsonl of the locked authority; the records are on disk on return.
 ///
 /// # Errors
-/// I/O errors of the file.
+/// I/O errors of the file or of its directory. After the latter, the records are in the file.
 pub fn remember(lock: &Lock, issued: &[Issued]) -> io::Result<()> {
     let path = lock.dir().join(ISSUED);
     let mut options = OpenOptions::new();

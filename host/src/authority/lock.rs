@@ -24,7 +24,7 @@ impl Lock {
     /// Waits until no other process holds the lock, and takes the lock.
     ///
     /// # Errors
-    /// The directory does not exist or cannot be read.
+    /// The directory does not exist or cannot be read, or its file system refuses the lock.
     pub fn take(dir: &Path) -> io::Result<Self> {
         let file = File::open(dir)?;
         file.lock()?;

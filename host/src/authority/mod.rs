@@ -104,7 +104,7 @@ pub struct Revoked {
 /// Signs a revocation list (PEM; RFC 5280, section 5). Hosts without a newer list use it until `until_ms`.
 ///
 /// # Errors
-/// The authority's key usage does not allow signing lists.
+/// `until_ms` is not after the list's begin, or the authority's key usage does not allow signing lists.
 pub fn revocations(
     issuer: &Issuer<'_, KeyPair>,
     number: u64,
@@ -163,7 +163,7 @@ impl Requested {
     /// Accepts EC P-256 only.
     ///
     /// # Errors
-    /// A sentence for the sender.
+    /// A sentence for the sender: `pem` is no signing request, its signature is wrong, or its key is not EC P-256.
     pub fn read(pem: &str) -> Result<Self, String> {
         let read = CertificateSigningRequestParams::from_pem(pem)
             .map_err(|error| format!("invalid certificate request: {error}"))?;
@@ -181,7 +181,7 @@ impl Requested {
     /// Issues a certificate (PEM) by which `host` can be a client, never a server or an authority. `serial` is random.
     ///
     /// # Errors
-    /// The host is no DNS name.
+    /// `host` has a character that IA5 text (ASCII) does not have.
     pub fn certify(
         &self,
         issuer: &Issuer<'_, KeyPair>,

@@ -41,7 +41,7 @@ fn listed(fields: &[&str]) -> String {
     }
 }
 
-/// Returns the field nearest to `key`, if a typing slip can explain the difference.
+/// Returns the field nearest to `key`; `None`: no field is near enough for a typing slip.
 fn nearest<'f>(key: &str, fields: &[&'f str]) -> Option<&'f str> {
     let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
     let key = plain(key);

@@ -29,7 +29,8 @@ pub struct Changes {
     pub applied: Vec<Change>,
     /// Changes that take effect only at the daemon's next start. Each reload reports them until then.
     pub waiting: Vec<Change>,
-    /// What the daemon has read anew of certificates, for people: `certificate`, `revocation lists`.
+    /// The parts of the certificate files that have changed, for people: `certificate`, `authorities`, `revocation
+    /// lists`.
     pub certificates: Vec<&'static str>,
 }
 

@@ -19,13 +19,13 @@ pub struct ConfigError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub file: PathBuf,
-    /// Line and column (in characters), from 1; `None` for the file as a whole.
+    /// Line and column (in characters), from 1; `None`: the problem is about the file as a whole.
     pub position: Option<(usize, usize)>,
     /// The dotted key, if the problem is about a key.
     pub key: Option<String>,
     /// A sentence for people: the problem, and often the expected value.
     pub message: String,
-    /// The text of the line, and the number of wrong characters; `None` without a position or for a long line.
+    /// The text of the line, and the number of wrong characters; `None`: there is no position, or the line is too long.
     excerpt: Option<Box<(String, usize)>>,
 }
 

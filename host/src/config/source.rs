@@ -132,7 +132,7 @@ fn trust(meta: &Metadata) -> Result<(), String> {
         return Err(format!("can be written by its group or by others (mode {mode:04o}); run chmod go-w on it"));
     }
     if uid != 0 && uid != geteuid().as_raw() {
-        return Err(format!("belongs to uid {uid}; it must belong to root"));
+        return Err(format!("belongs to uid {uid}, who can change it; run chown root on it"));
     }
     Ok(())
 }

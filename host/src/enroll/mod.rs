@@ -65,9 +65,9 @@ enum Answer {
 pub enum AskError {
     #[error(transparent)]
     Link(#[from] LinkError),
-    #[error("{address}: not answered within {ASK_LIMIT:?}")]
+    #[error("{address} did not answer within {ASK_LIMIT:?}")]
     TimedOut { address: String },
-    #[error("{address}: {why}")]
+    #[error("{address} sent an answer that cannot be read: {why}")]
     Malformed { address: String, why: String },
     #[error("{address} refuses: {why}")]
     Refused { address: String, why: String },
@@ -116,7 +116,7 @@ async fn talk(dial: &Dial, ask: &Ask) -> Result<Vec<u8>, AskError> {
     stream.flush().await.map_err(failed)?;
     match read_line(&mut stream, MAX_ANSWER).await.map_err(failed)? {
         Some(answer) => Ok(answer),
-        None => Err(AskError::Malformed { address: dial.address.clone(), why: "its answer is too long".to_owned() }),
+        None => Err(AskError::Malformed { address: dial.address.clone(), why: "it is too long".to_owned() }),
     }
 }
 

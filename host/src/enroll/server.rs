@@ -45,7 +45,7 @@ pub trait Registrar: Send + Sync + 'static {
     /// disk. The server drops this future after [`DECISION_LIMIT`]; work that the future began may still finish.
     ///
     /// # Errors
-    /// A sentence for the visitor.
+    /// The reason of the refusal, as a sentence for the visitor.
     fn decide(
         self: Arc<Self>,
         peer: SocketAddr,
@@ -103,8 +103,9 @@ pub async fn serve<R: Registrar>(
 }
 
 async fn visit<R: Registrar>(incoming: Incoming, registrar: &Arc<R>) -> Result<(), String> {
-    let late = |_| format!("it was not done within {VISIT_LIMIT:?}");
-    let request = tokio::time::timeout(VISIT_LIMIT, read_request(incoming)).await.map_err(late)??;
+    let late = |what: &str| format!("it {what} within {VISIT_LIMIT:?}");
+    let request = tokio::time::timeout(VISIT_LIMIT, read_request(incoming)).await;
+    let request = request.map_err(|_| late("did not send its request"))??;
     let Some(Client { peer, mut stream, shown, ask }) = request else { return Ok(()) };
     // One form of an IPv4 address, also where the listener is one of IPv6.
     let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
@@ -120,7 +121,7 @@ async fn visit<R: Registrar>(incoming: Incoming, registrar: &Arc<R>) -> Result<(
         stream.write_all(&line(&answer)).await?;
         stream.shutdown().await
     };
-    let reported = tokio::time::timeout(VISIT_LIMIT, report).await.map_err(late)?;
+    let reported = tokio::time::timeout(VISIT_LIMIT, report).await.map_err(|_| late("did not take its answer"))?;
     reported.map_err(|source| plain(&LinkError::of(peer, source).to_string()))
 }
 

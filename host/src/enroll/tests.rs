@@ -137,7 +137,7 @@ async fn a_client_that_asks_nothing_is_not_reported() {
 async fn a_silent_client_is_dropped_at_the_limit() {
     let mut bed = Bed::new();
     let _silent = tokio::net::TcpStream::connect(&bed.address).await.unwrap();
-    assert_eq!(bed.next_report().await, "away: it was not done within 10s");
+    assert_eq!(bed.next_report().await, "away: it did not send its request within 10s");
 }
 
 #[tokio::test]

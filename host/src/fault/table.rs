@@ -18,11 +18,11 @@ pub struct Point {
 /// All fault points of the daemons: places in the code where a test can kill or stop the process.
 #[rustfmt::skip]
 pub const POINTS: [Point; 12] = [
-    agent("after-intent", "the intent is written; nothing was said of it, nothing started"),
+    agent("after-intent", "the intent is written; it is not reported, and nothing is started"),
     agent("before-accepted", "Accepted is the next message that leaves"),
     agent("after-start-call", "StartTransientUnit is on the bus; its reply was not read"),
     agent("claim-seen", "a look at a task found its claim; the machine does not know it yet"),
-    agent("after-outcome", "the outcome is written; nothing was said of it, the unit is loaded"),
+    agent("after-outcome", "the outcome is written; it is not reported, and the unit is loaded"),
     agent("after-finished", "Finished was handed to the socket"),
     agent("mid-burial", "the tombstone is written; the directory is still there"),
     controller("mid-migration", "tables of an older release are migrated; nothing of that is on the disk"),

@@ -37,7 +37,8 @@ pub struct FrameReader {
 }
 
 impl FrameReader {
-    /// Returns the next frame, or `None` at an orderly end. Cancel safe. After an error the connection is useless.
+    /// Returns the next frame; `None`: the peer has ended the connection in an orderly way. Cancel safe. After an error
+    /// the connection is useless.
     pub async fn next(&mut self) -> Result<Option<Bytes>, LinkError> {
         // The codec frees a large frame's memory together with the frame.
         match self.frames.next().await {

@@ -30,7 +30,7 @@ pub enum TlsFault {
     #[error("the peer showed no certificate")]
     NoCertificate,
     /// The peer refused this host and sent a TLS alert. The alert names the objection; the peer's log has more.
-    #[error("the peer refused us")]
+    #[error("the peer refused this host")]
     RefusedByPeer,
     #[error("the peer does not speak TLS 1.3, or does not speak TLS at all")]
     Protocol,

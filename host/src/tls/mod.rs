@@ -59,11 +59,11 @@ pub struct TlsFiles {
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     pub(crate) config: Arc<ServerConfig>,
-    /// Verifier that checks the peers of open sessions again after a reload; `None` without revocation lists,
-    /// and for an enrolment server.
+    /// Verifier by which a reload checks the peers of open sessions again; `None` without revocation lists, and for an
+    /// enrolment server.
     revocations: Option<Arc<dyn ClientCertVerifier>>,
-    /// Serial numbers that count as revoked although no list names them: expired certificates of revoked
-    /// hosts.
+    /// Serial numbers of expired certificates whose hosts are revoked. The revocation lists omit them, but a session
+    /// that began with such a certificate may still be open: a reload ends it by this set.
     revoked_too: Arc<HashSet<String>>,
     names: Arc<[String]>,
     read: Read,
@@ -180,7 +180,8 @@ impl ServerTls {
         self.pin
     }
 
-    /// Returns what was read anew since `before`, for people: `certificate`, `authorities`, `revocation lists`.
+    /// Returns the parts that differ from those of `before`, for people: `certificate`, `authorities`, `revocation
+    /// lists`.
     pub fn changes_since(&self, before: &Self) -> Vec<&'static str> {
         let (new, old) = (self.read, before.read);
         let parts = [

@@ -33,9 +33,8 @@ impl Identity {
 /// Returns the DNS names (subjectAltName, RFC 5280 4.2.1.6) of a verified certificate in canonical form
 /// ([`canonical`]).
 ///
-/// The common name does not count (RFC 9525), and neither do wildcards and names with control
-/// characters, which name no host. An unreadable
-/// certificate has no names.
+/// The common name does not count (RFC 9525), and neither do wildcards and names with control characters, which name no
+/// host. An unreadable certificate has no names.
 pub fn dns_names(certificate: &CertificateDer<'_>) -> Vec<String> {
     X509Certificate::from_der(certificate).map(|(_, certificate)| names_of(&certificate)).unwrap_or_default()
 }

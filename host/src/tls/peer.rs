@@ -7,8 +7,8 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use super::{ServerTls, TlsFault, serial_number};
 use crate::link::Shared;
 
-/// The certificate of a connected peer and its intermediate certificates. TLS keeps them, and a copy of theirs would
-/// take half a kilobyte for each agent.
+/// The certificate of a connected peer and its intermediate certificates. TLS keeps both, so this value has no copy,
+/// which would take half a kilobyte for each agent.
 pub struct PeerChain {
     connection: Shared,
     verified: UnixTime,

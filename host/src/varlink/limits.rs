@@ -103,7 +103,8 @@ impl ConnectionLimits {
     /// Takes a seat for a connection of this user.
     ///
     /// # Errors
-    /// Text for the client: all seats are taken, and no connection is idle.
+    /// [`Full`], for the client: all seats for users of this kind, or for this stranger, are taken, and no idle
+    /// connection may be ended for it.
     pub(super) fn take(&self, uid: u32, trusted: bool) -> Result<Slot, Full> {
         let holder = if trusted { Holder::Trusted } else { Holder::Stranger(uid) };
         let mut taken = lock(&self.taken);

@@ -31,7 +31,8 @@ use std::future::Future;
 /// Parses a whole message as a request: the bytes between two NULs.
 ///
 /// # Errors
-/// The text for the client or the log.
+/// A text for the client or the log: the message is no request, its parameters are no object, or they do not fit the
+/// method.
 pub(crate) fn parse_request<T: serde::de::DeserializeOwned>(message: &[u8]) -> Result<T, String> {
     let request = wire::Request::parse(message).map_err(|error| error.to_string())?;
     let parameters = request.parameters.ok_or("no object")?;

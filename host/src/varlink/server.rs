@@ -36,7 +36,7 @@ pub async fn serve<S: Service>(
             Some(ended) = connections.join_next(), if !connections.is_empty() => {
                 if let Err(error) = ended {
                     // A bug in perilog: the panic ends one connection and must be visible.
-                    tracing::error!(%error, "a connection of the local socket ended in a panic");
+                    tracing::error!("a connection of the local socket ended in a panic: {error}");
                 }
             }
             accepted = listener.accept() => match accepted {
@@ -46,8 +46,9 @@ pub async fn serve<S: Service>(
                 }
                 Err(error) => {
                     if !failing {
-                        tracing::warn!(%error, "cannot accept connections on the local socket; the server keeps \
-                                                trying");
+                        tracing::warn!(
+                            "cannot accept connections on the local socket ({error}); the server keeps trying"
+                        );
                     }
                     failing = true;
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -67,7 +68,7 @@ fn admit<S: Service>(
     let peer = match PeerCred::of(&stream) {
         Ok(peer) => peer,
         Err(error) => {
-            tracing::warn!(%error, "a client of the local socket has no credentials, and is disconnected");
+            tracing::warn!("the credentials of a client of the local socket cannot be read ({error}): disconnected");
             return;
         }
     };

@@ -17,7 +17,8 @@ const BACKLOG: i32 = 4096;
 pub enum SocketError {
     #[error("{}: another process listens here already", path.display())]
     InUse { path: PathBuf },
-    #[error("{}: exists already and is not a socket; it is left alone", path.display())]
+    #[error("{} exists and is not a socket, so it was not replaced. Move it away, then start the daemon again",
+            path.display())]
     NotASocket { path: PathBuf },
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
@@ -58,7 +59,7 @@ fn leads_to(path: &Path) -> PathBuf {
 /// Removes the socket that a dead daemon left at `path`.
 ///
 /// # Errors
-/// A daemon answers on the socket, or `path` is no socket.
+/// [`SocketError`]: a daemon answers on the socket; `path` is no socket; or it cannot be examined, dialled or removed.
 fn clear(path: &Path) -> Result<(), SocketError> {
     let failed = |source| SocketError::Io { path: path.to_owned(), source };
     match path.symlink_metadata() {

@@ -108,7 +108,7 @@ impl Control {
         }
     }
 
-    /// Tells the peers that wait for an announced reboot that the controller knows of the reboot.
+    /// Informs the peers that wait for an announced reboot that the controller knows of the reboot.
     pub(crate) fn known(&mut self) {
         self.peers.iter_mut().for_each(Peer::known);
     }

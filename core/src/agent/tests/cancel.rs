@@ -181,7 +181,8 @@ fn an_unwritten_tombstone_refuses_and_is_retried() {
     let id = task("j", 1, "prolog", 0);
     bed.check(cancel_j(), &["write-tombstone j.1.prolog.0 cancelled"]);
     let full = Input::TombstoneWritten { task: id, result: Err("full".to_owned()) };
-    bed.check(full, &["error: cannot write the record of an ended task (tombstone), trying again: full", "wake 250"]);
+    let error = "error: cannot write the tombstone of prolog of job j, attempt 1, rank 0, trying again: full";
+    bed.check(full, &[error, "wake 250"]);
     bed.check(start_message("j", 1, "prolog", 0), &[]);
     bed.pass(250, &["write-tombstone j.1.prolog.0 cancelled"]);
     bed.check(tombstone_written(id), &["finished j.1.prolog.0 cancelled"]);
@@ -244,9 +245,10 @@ fn a_signal_before_the_claim_waits_for_it() {
 #[test]
 fn a_signal_for_what_does_not_run_is_not_sent() {
     let mut bed = Bed::up();
-    bed.check(signal(9), &["warning: signal 9 was not sent: the task runs no script"]);
+    bed.check(signal(9), &["warning: signal 9 was not sent: this node has no such task"]);
     bed.ended("j", 1, "prolog", 0, &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
-    bed.check(signal(9), &["warning: signal 9 was not sent: the task runs no script"]);
+    let why = "prolog of job j, attempt 1, rank 0 runs no script that the controller may signal";
+    bed.check(signal(9), &[&format!("warning: signal 9 was not sent: {why}")]);
 }
 
 #[test]

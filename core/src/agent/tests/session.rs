@@ -60,8 +60,8 @@ fn a_lower_or_rival_epoch_is_refused() {
         let seen = accepted.map(|accepted| accepted.epoch).unwrap();
         // The command is wrong while another controller runs.
         let why = format!(
-            "its epoch is {number} (nonce {nonce:x}), and this host has accepted 3 (nonce {:x}): if no other \
-             controller runs, `perilog controller recover --take-over`*",
+            "its epoch {number} (nonce {nonce:x}) is not above the epoch 3 (nonce {:x}) that this host has accepted \
+             before. If no other controller runs, run on this one's host: perilog controller recover --take-over*",
             seen.nonce
         );
         let (error, hang) = (format!("error: the controller was rejected: {why}"), format!("hang: {why}"));
@@ -141,7 +141,7 @@ fn an_epoch_that_cannot_be_written_is_not_accepted() {
         (up(1), &["hello 1 []"]),
         (welcome(3), &["write-epoch 3"]),
         (start_message("j", 1, "prolog", 0), &[]),
-        (full(), &["hang: cannot remember the controller's epoch: full"]),
+        (full(), &["hang: the controller's epoch cannot be recorded on this host: full"]),
         (up(2), &["hello 2 []"]),
         (welcome(3), &["write-epoch 3"]),
         (epoch_written(3), &["redial 1000"]),
@@ -157,7 +157,7 @@ fn what_waits_for_an_epoch_is_not_without_number() {
     for _ in 0..MAX_PENDING {
         bed.check(probe(), &[]);
     }
-    bed.check(probe(), &["hang: the controller sent more messages than fit before its epoch was on this disk"]);
+    bed.check(probe(), &["hang: the controller sent more than 256 messages before this host had its epoch on disk"]);
     bed.check(epoch_written(3), &[]);
     bed.check(up(2), &["hello 2 []"]);
     bed.check(welcome(3), &["redial 1000"]);
@@ -177,21 +177,21 @@ fn a_controller_that_speaks_before_its_welcome_is_hung_up_on() {
         let mut bed = Bed::cold();
         bed.check(up(1), &[]);
         bed.check(joined(vec![], vec![]), &["hello 1 []"]);
-        bed.check(order, &["hang: the controller sent a message before its Welcome"]);
+        bed.check(order, &["hang: the controller broke the protocol: it sent a message before its Welcome"]);
         bed.check(welcome(1), &[]);
     }
     // Before Hello even a Welcome is too early; without a link the machine ignores all messages.
     let mut bed = Bed::cold();
     bed.check(welcome(1), &[]);
     bed.check(up(1), &[]);
-    bed.check(welcome(1), &["hang: the controller sent a message before its Welcome"]);
+    bed.check(welcome(1), &["hang: the controller broke the protocol: it sent a message before its Welcome"]);
     bed.check(joined(vec![], vec![]), &[]);
 }
 
 #[test]
 fn a_second_welcome_ends_the_session() {
     let mut bed = Bed::up();
-    bed.check(welcome(1), &["hang: the controller sent Welcome twice"]);
+    bed.check(welcome(1), &["hang: the controller broke the protocol: it sent Welcome twice"]);
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_host_that_is_turned_away_says_so_and_hangs_up() {
 fn an_unknown_message_is_noted_once_a_session() {
     let mut bed = Bed::up();
     let unsupported = || message(ToAgent::Unsupported { message: 99 });
-    bed.check(unsupported(), &["warning: the controller does not know message 99: is it an older version?"]);
+    bed.check(unsupported(), &["warning: the controller does not know a message (type 99) that this agent sends*"]);
     bed.check(unsupported(), &[]);
     bed.reconnect("hello 2 []", &["redial 1000"]);
     bed.check(unsupported(), &["warning: the controller does not know message 99*"]);

@@ -80,7 +80,7 @@ fn a_runner_that_does_not_claim_is_named_and_overdue() {
     bed.check(queued(id), &[]);
     bed.pass(5_000, &[&format!("inspect {TASK}"), "wake 10000"]);
     let frozen = Some("its unit is frozen with perilog.slice");
-    let why = "its runner (pid 7, state S), which has begun no script: its unit is frozen with perilog.slice";
+    let why = "its first script; its runner (pid 7, state S) has not begun it: its unit is frozen with perilog.slice";
     bed.check(inspected(id, unclaimed(frozen)), &[&format!("moved {TASK} waiting for {why}")]);
     bed.pass(55_000, &[&format!("inspect {TASK}"), "wake 65000"]);
     let late = format!("moved {TASK} overdue its start 60000 it waits for {why}");
@@ -104,7 +104,7 @@ fn a_runner_that_begins_no_script_is_named_and_overdue_at_the_limit_of_scripts()
     let seen = || Seen { runner: Some("pid 7, state S".to_owned()), ..seen_running(&intent("j", 1, "prolog", 0), 1) };
     bed.check(inspected(id, seen()), &[]);
     bed.pass(5_000, &[&format!("inspect {TASK}"), "wake 10000"]);
-    let why = "its runner (pid 7, state S), which has begun no script; before its first script it reads *";
+    let why = "its first script; its runner (pid 7, state S) has not begun it; before that the runner reads *";
     bed.check(inspected(id, seen()), &[&format!("moved {TASK} waiting for {why}")]);
     bed.pass(15_000, &[&format!("inspect {TASK}"), "wake 25000"]);
     bed.check(

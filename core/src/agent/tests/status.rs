@@ -79,7 +79,7 @@ fn a_status_shows_the_state_of_each_task_and_the_reason() {
         [
             ("starting", None),
             ("waiting", Some("waits for prolog of job j, attempt 1, rank 0")),
-            ("waiting", Some("waits for its intent to be on disk")),
+            ("waiting", Some("waits for its record (intent) to be on disk")),
             ("ended", Some("waits for the controller to acknowledge it")),
         ]
     );

@@ -31,11 +31,11 @@ const ENOSYS: u32 = 38;
 pub enum RpcError {
     #[error("Flux is gone: {0}")]
     Gone(String),
-    #[error("{topic}: errno {errnum}{}{text}", if text.is_empty() { "" } else { ": " })]
+    #[error("Flux refuses {topic}: errno {errnum}{}{text}", if text.is_empty() { "" } else { ": " })]
     Refused { topic: String, errnum: u32, text: String },
-    #[error("{0}: no answer")]
+    #[error("Flux did not answer {0} within {ANSWER:?}")]
     Late(String),
-    #[error("{0}: the answer is no JSON")]
+    #[error("Flux answered {0} with a text that is no JSON")]
     Malformed(String),
 }
 
@@ -78,7 +78,8 @@ impl Broker {
     /// Connects to the broker's local socket.
     ///
     /// # Errors
-    /// The broker does not listen, or refuses this user.
+    /// The broker does not listen at `path`, the system does not let this process open it, or the broker refuses this
+    /// user.
     pub async fn connect(path: &Path) -> io::Result<Self> {
         let mut stream = UnixStream::connect(path).await?;
         match stream.read_u8().await? {

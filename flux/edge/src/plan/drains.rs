@@ -1,6 +1,6 @@
 //! Keeps the drains of Flux and perilog alike. The edge makes Flux show the drains of perilog's list, and then confirms
 //! them to perilog. If a person lifts such a drain in Flux, the edge lifts it in perilog. The reason of a drain by
-//! perilog ends with the number of perilog's notice, `[perilog:TELLING]`. This mark distinguishes perilog's drains from
+//! perilog ends with the number of perilog's notice, `[perilog:NUMBER]`. This mark distinguishes perilog's drains from
 //! drains by people, and an old drain from a new one.
 //!
 //! | perilog | Flux | then |
@@ -99,9 +99,9 @@ pub(super) fn until(view: &View, since_ms: u64) -> u64 {
     since_ms.saturating_add(patience).max(started_ms.saturating_add(patience.min(REJOIN_MS)))
 }
 
-/// Returns `then` if `away`, those of the job's hosts that are offline, is empty. Otherwise returns a wait until the
-/// site's patience, counted from `since_ms`, is over. After that returns the drain of one of these hosts; `then` if no
-/// such host is left to drain.
+/// Returns the next step of a job that is to go on with `then` when its hosts are online. `away`: the job's hosts that
+/// are offline; if there are none, returns `then`. Otherwise returns a wait until the site's patience, counted from
+/// `since_ms`, is over; after that the drain of one of these hosts, and `then` once no host is left to drain.
 pub(super) fn when_online(
     view: &View,
     of: &Allocated<'_>,

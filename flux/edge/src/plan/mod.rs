@@ -102,7 +102,7 @@ pub fn follower(view: &View, action: &Action) -> Option<Action> {
 }
 
 /// Returns the step for a job without ranks in perilog: Flux allocated it without the scheduler, or perilog cannot read
-/// its R. The step finishes an open reference, or first tells the user about the malformed R. `None`: the job is no
+/// its R. The step finishes an open reference, or first notifies the user of the malformed R. `None`: the job is no
 /// such job, has no allocation, or has no open reference.
 fn without_r(job: &Job) -> Option<Step> {
     job.alloc?;
@@ -117,7 +117,7 @@ fn without_r(job: &Job) -> Option<Step> {
             job,
             "refused",
             0,
-            &format!("perilog cannot read R of this job: {why}"),
+            &format!("perilog cannot read the resources of this job (R): {why}"),
             &serde_json::Value::Null,
         )),
         _ if job.prolog.is_open() => finish(Reference::Prolog),

@@ -37,7 +37,7 @@ pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> S
     if let Some(why) = view.refused.get(&(of.job.clone(), of.attempt)) {
         return match is_fatal {
             true => finish(FAILED),
-            false => post(job, "refused", 0, &format!("perilog takes no such job: {why}"), &Value::Null),
+            false => post(job, "refused", 0, &format!("perilog refuses this job: {why}"), &Value::Null),
         };
     }
     let Some(attempt) = view.attempt(of) else {
@@ -101,7 +101,7 @@ pub(super) fn begins_at_once(view: &View, job: &Job, of: &Allocated<'_>) -> Opti
     (is_first && is_alone && job.fatal.is_none() && !view.is_behind(of)).then(|| run(job, of))
 }
 
-/// Plans the exception that tells the user of an action's tolerated failures. `None`: no rank or resource failed, or
+/// Plans the exception that notifies the user of an action's tolerated failures. `None`: no rank or resource failed, or
 /// the job has the exception already.
 pub(super) fn forgiven(job: &Job, action: &EdgeAction) -> Option<Step> {
     let mark = if is_prolog(action) { TOLERATED.to_owned() } else { format!("{TOLERATED} {}", action.name) };

@@ -357,7 +357,7 @@ fn an_epilog_runs_from_the_tasks_end_to_the_last_release() {
 }
 
 /// Rank 0 restarts without the brokers of a job that ran, and Flux frees the job: no housekeeping of Flux waits on the
-/// job's nodes. The edge begins the job's epilog first, while its `Sync` still lists the job. Only then it sends an
+/// job's nodes. The edge begins the job's epilog first, while its `Sync` still lists the job. Only then it sends a
 /// `Sync` without the job, so that the controller counts the job as lost.
 #[test]
 fn a_job_freed_without_its_brokers_is_lost_at_its_epilog() {

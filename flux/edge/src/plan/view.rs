@@ -48,7 +48,7 @@ pub struct View {
     pub up: IdSet,
     pub ranks: BTreeMap<HostName, u32>,
     pub flux_drains: BTreeMap<HostName, FluxDrain>,
-    /// Hosts of which the newest drain event in Flux's own log is an undrain.
+    /// Hosts whose newest drain event in Flux's own log is an undrain.
     pub flux_lifted: BTreeSet<HostName>,
     pub attempts: BTreeMap<(JobId, Attempt), EdgeAttempt>,
     pub drains: BTreeMap<HostName, DrainRow>,

@@ -83,8 +83,14 @@ impl Session {
         let is_due = sync::is_due(&self.view);
         if is_due {
             let why = match std::mem::take(&mut self.view.has_lost) {
-                true => "Flux has freed a job's nodes while their brokers were away",
-                false => "perilog asks which jobs Flux has: its store was restored",
+                true => {
+                    "Flux freed nodes of a job while their brokers were away: perilog-flux sends its list of jobs \
+                     again, and jobs wait meanwhile"
+                }
+                false => {
+                    "the controller's store was restored: perilog-flux sends its list of jobs again, and jobs wait \
+                     meanwhile"
+                }
             };
             self.away(why);
         }

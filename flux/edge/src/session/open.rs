@@ -153,7 +153,7 @@ async fn plugin(broker: &Broker, view: &mut View) -> Result<bool, Fault> {
         .filter_map(|key| Some((key.to_owned(), list.get(key)?.clone())))
         .collect();
     view.cap = Cap::read(&Value::Object(cap).to_string()).unwrap_or_else(|why| {
-        tracing::error!("{why}: nothing is tolerated");
+        tracing::error!("the site's cap cannot be read, so no job may tolerate a failure: {why}");
         Cap::none()
     });
     for row in list["jobs"].as_array().into_iter().flatten() {
@@ -168,7 +168,7 @@ async fn plugin(broker: &Broker, view: &mut View) -> Result<bool, Fault> {
 /// comes with the job's id, and with the job's name for log lines.
 ///
 /// # Errors
-/// [`Fault`]
+/// [`Fault::Rpc`]: Flux is gone, refuses its journal, or sends what is no JSON.
 pub async fn open_references(broker: &Broker, only: Option<u64>) -> Result<Vec<(u64, Reference, String)>, Fault> {
     let mut view = View::new(crate::plan::view::Site::default());
     let mut journal = broker.stream("job-manager.events-journal", &json!({ "full": false }), 0).await?;

@@ -145,7 +145,7 @@ fn no_service_copies_beside_old_tasks_after_a_restart_of_rank_0() {
     assert_eq!(due(&view), ["drain n1"]);
 }
 
-/// An operator runs a check while the job runs, and the check fails on a node. The edge tells the job's user by one
+/// An operator runs a check while the job runs, and the check fails on a node. The edge notifies the job's user by one
 /// exception, which is not fatal; if perilog drains the node, only after the drain.
 #[test]
 fn a_node_that_goes_bad_while_the_job_runs_is_reported_once() {

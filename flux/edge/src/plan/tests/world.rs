@@ -1,6 +1,6 @@
 //! Random histories of a small Flux that runs a job as units of systemd. Brokers die and come back, the edge is killed,
 //! the edge sees the groups of brokers late, and units end when they like. The real plan must begin no epilog while a
-//! unit of the job lives, but on a node that was drained after the patience; and it must begin one in the end.
+//! unit of the job lives, except on a node that was drained after the patience; and it must begin one in the end.
 
 use std::collections::BTreeSet;
 
