@@ -1,5 +1,6 @@
 //! Calls of git, which tells the files of a release and the commits of the source.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::cargo;
@@ -7,7 +8,11 @@ use crate::cargo;
 /// Returns a git(1) command for this source tree. Works also if another user owns the tree: CI is often root in another
 /// user's clone.
 pub(crate) fn command() -> Command {
-    let root = cargo::root();
+    at(&cargo::root())
+}
+
+/// Returns a git(1) command for the source tree at `root`, as [`command`] does for this one.
+pub(crate) fn at(root: &Path) -> Command {
     let mut command = Command::new("git");
     command.arg("-c").arg(format!("safe.directory={}", root.display())).arg("-C").arg(root);
     command
