@@ -56,7 +56,7 @@ pub(crate) fn run(names: &[&str], options: &[&str]) -> Result<bool> {
             "perilog-hold",
         ])?;
         let target = cargo::target()?;
-        static_runner::build(&target, &target.join("release"))?;
+        static_runner::build(static_runner::triple()?.as_deref(), &target, &target.join("release"))?;
     }
     cargo::run(&["build", "--release", "-p", "perilog-bench"])?;
     let target = cargo::target()?;

@@ -24,6 +24,14 @@ pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, PathBuf::from)
 }
 
+/// Returns cargo's own directory, with the sources of dependencies.
+pub(crate) fn home() -> Result<PathBuf> {
+    match std::env::var_os("CARGO_HOME").filter(|home| !home.is_empty()) {
+        Some(home) => std::path::absolute(home).context("the path in CARGO_HOME"),
+        None => Ok(std::env::home_dir().context("neither CARGO_HOME nor HOME is set: set one")?.join(".cargo")),
+    }
+}
+
 /// Runs cargo with its output to the terminal.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let status = command().args(arguments).status().context("running cargo")?;

@@ -1,4 +1,4 @@
-//! `cargo xtask dist [deb] [rpm]`: packages for sites, in `target/dist`.
+//! `cargo xtask dist [--portable] [deb] [rpm]`: packages for sites, in `target/dist`.
 //!
 //! It builds the programs in release, and the distribution's own tools lay them out from `packaging/`:
 //! dpkg-buildpackage and rpmbuild. Distributions that build everything themselves use `packaging/` without this command
@@ -10,6 +10,7 @@
 mod cut;
 mod deb;
 pub(crate) mod earlier;
+mod flags;
 pub(crate) mod lint;
 pub(crate) mod portable;
 mod rpm;
@@ -41,6 +42,9 @@ const BUILT: [&str; 7] = [
     "libperilog_hold.so",
 ];
 
+/// Option of the command: packages that only some of the systems can use are an error. A release has it.
+pub(crate) const PORTABLE: &str = "--portable";
+
 /// Name of the packages' directory, below the directory of the programs under test.
 const FOR_TESTS: &str = "packages";
 
@@ -63,19 +67,19 @@ struct Contents<'a> {
     loosely: bool,
 }
 
-/// Builds the programs and packs them as `kinds`: `deb`, `rpm`, or both if empty. Runs as a user, not as root. Never
-/// returns `false`: failures are errors.
-pub(crate) fn run(kinds: &[&str]) -> Result<bool> {
-    let kinds = kinds.iter().map(|kind| Kind::named(kind)).collect::<Result<Vec<_>>>()?;
-    let kinds = if kinds.is_empty() { vec![Kind::Deb, Kind::Rpm] } else { kinds };
+/// Builds the programs and packs them as the kinds that are named: `deb`, `rpm`, or both if none is. Runs as a user, not
+/// as root. Never returns `false`: failures are errors.
+pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
+    let (kinds, is_portable) = wanted(arguments)?;
     prerequisites::ensure_packagers(&kinds)?;
-    let portable = Portable::find()?;
+    let portable = demand(is_portable, Portable::find()?, LACKS_LIBRARY)?;
+    let musl = demand(is_portable, static_runner::triple()?, &lacks_runner())?;
     let binaries = portable::build(portable.as_ref(), true)?;
     if portable.is_some() {
         symbols::check(&binaries)?;
     }
     let target = cargo::target()?;
-    static_runner::build(&target, &binaries)?;
+    static_runner::build(musl.as_deref(), &target, &binaries)?;
     let pages = target.join("pages");
     pages::make(&pages)?;
     let libraries = portable.as_ref().map(Portable::system);
@@ -87,6 +91,32 @@ pub(crate) fn run(kinds: &[&str]) -> Result<bool> {
         print_line(&format!("{:8.1} KiB  {}", size as f64 / 1024.0, package.display()))?;
     }
     Ok(true)
+}
+
+/// Returns the kinds of packages that a command line names, and whether it has [`PORTABLE`].
+fn wanted(arguments: &[&str]) -> Result<(Vec<Kind>, bool)> {
+    let named = arguments.iter().filter(|argument| **argument != PORTABLE).map(|kind| Kind::named(kind));
+    let kinds = named.collect::<Result<Vec<_>>>()?;
+    let kinds = if kinds.is_empty() { vec![Kind::Deb, Kind::Rpm] } else { kinds };
+    Ok((kinds, arguments.contains(&PORTABLE)))
+}
+
+/// Error of [`PORTABLE`] where [`Portable::find`] finds nothing; the function has printed why.
+const LACKS_LIBRARY: &str = "the packages would be for this machine's glibc alone. Make them where there is apt and a \
+    mirror of Debian answers (PERILOG_MIRROR names one)";
+
+/// Returns the error of [`PORTABLE`] where the toolchain has no standard library for musl.
+fn lacks_runner() -> String {
+    format!("the packages would lack the static runner: rustup target add {}", static_runner::name())
+}
+
+/// Returns what was found.
+///
+/// # Errors
+/// Nothing was found, and [`PORTABLE`] demands it: the packages would be worse, and nobody would notice.
+fn demand<T>(is_portable: bool, found: Option<T>, lack: &str) -> Result<Option<T>> {
+    ensure!(found.is_some() || !is_portable, "{PORTABLE}: {lack}");
+    Ok(found)
 }
 
 /// Makes all packages for tests on real nodes; returns their paths. Builds their programs, with code for tests.
@@ -186,4 +216,40 @@ fn collect(from: &Path, extension: &str, to: &Path) -> Result<Vec<PathBuf>> {
     made.sort();
     ensure!(!made.is_empty(), "no .{extension} in {}", from.display());
     Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_has_no_packages_for_some_systems_alone() {
+        for (is_portable, found, expect) in [
+            (false, None, Ok(None)),
+            (false, Some(1), Ok(Some(1))),
+            (true, Some(1), Ok(Some(1))),
+            (true, None, Err(())),
+        ] {
+            for lack in [LACKS_LIBRARY, &lacks_runner()] {
+                let result = demand(is_portable, found, lack).map_err(|error| {
+                    assert_eq!(error.to_string(), format!("--portable: {lack}"));
+                });
+                assert_eq!(result, expect, "{is_portable} {found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_command_line_names_kinds_and_the_option() {
+        let of = |line: &str| wanted(&line.split_whitespace().collect::<Vec<_>>()).ok();
+        for (line, expect) in [
+            ("", Some((vec![Kind::Deb, Kind::Rpm], false))),
+            ("--portable", Some((vec![Kind::Deb, Kind::Rpm], true))),
+            ("rpm --portable", Some((vec![Kind::Rpm], true))),
+            ("deb", Some((vec![Kind::Deb], false))),
+            ("--release", None),
+        ] {
+            assert_eq!(of(line), expect, "{line}");
+        }
+    }
 }

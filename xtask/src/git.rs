@@ -7,12 +7,12 @@ use crate::cargo;
 
 /// Returns a git(1) command for this source tree.
 pub(crate) fn command() -> Command {
-    command_in(&cargo::root())
+    at(&cargo::root())
 }
 
 /// Returns a git(1) command for the tree below this directory. Works also if another user owns the tree: CI is often
 /// root in another user's clone.
-pub(crate) fn command_in(root: &Path) -> Command {
+pub(crate) fn at(root: &Path) -> Command {
     let mut command = Command::new("git");
     command.arg("-c").arg(format!("safe.directory={}", root.display())).arg("-C").arg(root);
     command

@@ -1,165 +1,157 @@
 //! `cargo xtask release`: packages, their sums and the notes of the present version in `target/release-VERSION`, and
-//! the tag `vVERSION`. It builds the packages twice, in two clones, and tags nothing unless they are equal byte for
-//! byte (<https://reproducible-builds.org/docs/>).
+//! the tag `vVERSION`. It builds the packages of one commit twice ([`built`]), and tags that commit only if they are
+//! equal byte for byte and nothing else speaks against it ([`rules`]). With `--rehearse` it does all but the tag.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+mod built;
+mod rules;
 
-use anyhow::{Context, Result, bail, ensure};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
 
 use crate::stages::print_line;
-use crate::{cargo, dist, git, tidy};
+use crate::{Usage, cargo, dist, git, tidy};
 
-const CHANGELOG: &str = "CHANGELOG.md";
-/// Files that name the version beside `Cargo.toml`, each with the text before it.
-const VERSIONS: [(&str, &str); 2] =
-    [("packaging/deb/changelog", "perilog ("), ("packaging/rpm/perilog.spec", "Version:        ")];
-/// The two clones, with paths of different lengths: a path that gets into a program then changes its size, too.
-const CLONES: [&str; 2] = ["one", "another-with-a-longer-path"];
+/// Option: all but the tag.
+const REHEARSE: &str = "--rehearse";
 
-/// Makes the release of the present version. Never returns `false`: failures are errors.
-pub(crate) fn run() -> Result<bool> {
+/// Makes the release of the present version from the commit at HEAD. Never returns `false`: failures are errors.
+pub(crate) fn run(options: &[&str]) -> Result<bool> {
+    let is_rehearsal = is_rehearsal(options)?;
     let version = env!("CARGO_PKG_VERSION");
-    let (root, tag) = (cargo::root(), format!("v{version}"));
-    let read = |name: &str| std::fs::read_to_string(root.join(name)).with_context(|| format!("reading {name}"));
-    let notes = notes(&read(CHANGELOG)?, version)?.to_owned();
-    for (file, before) in VERSIONS {
-        ensure!(read(file)?.contains(&format!("{before}{version}")), "{file} names another version than {version}");
+    let tag = format!("v{version}");
+    // HEAD may move while packages are made.
+    let commit = output(&["rev-parse", "--verify", "HEAD^{commit}"])?.trim().to_owned();
+    let read = |name: &str| output(&["show", &format!("{commit}:{name}")]);
+    let changelog = read(rules::CHANGELOG)?;
+    let mut faults = rules::of_texts(&read, version)?;
+    faults.extend(rules::of_repository(&git::command, &tag)?);
+    faults.extend(rules::of_former(&git::command, &changelog, version));
+    faults.extend(tidy::check_release(&cargo::root(), version).err().map(|error| format!("{error:#}")));
+    if !faults.is_empty() {
+        let text = format!("a release of {version} is refused:\n{}", faults.join("\n"));
+        ensure!(is_rehearsal, "{text}");
+        print_line(&text)?;
     }
-    tidy::check_release(&root, version)?;
-    let changed = git(&["status", "--porcelain"])?;
-    ensure!(changed.is_empty(), "a release is of a commit, and the tree has changes:\n{changed}");
-    ensure!(git(&["tag", "--list", &tag])?.is_empty(), "the tag {tag} exists");
 
     let directory = cargo::target()?.join(format!("release-{version}"));
-    if directory.exists() {
-        std::fs::remove_dir_all(&directory).with_context(|| format!("removing {}", directory.display()))?;
+    let sums = match built::sums(&directory, &commit) {
+        Some(sums) => {
+            print_line(&format!("the packages of this commit are there: {}", directory.display()))?;
+            sums
+        }
+        None => built::make(&cargo::root(), &commit, &directory)?,
+    };
+    print_line(&format!("{sums}packages of {commit}, twice the same: {}", directory.display()))?;
+    ensure!(faults.is_empty(), "the packages can be made, and the release is refused: see above");
+    let (notes, text) = (directory.join("NOTES.md"), rules::message(&changelog, version)?);
+    std::fs::write(&notes, text).with_context(|| format!("writing {}", notes.display()))?;
+    if is_rehearsal {
+        print_line(&format!("`cargo xtask release` on this commit makes the tag {tag}, and builds nothing again"))?;
+        return Ok(true);
     }
-    std::fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
-    let mut built = Vec::new();
-    for clone in CLONES {
-        built.push(packages(&root, &directory.join(clone))?);
-    }
-    let [first, second] = built.as_slice() else { bail!("not two builds") };
-    compare(first, second)?;
-
-    let mut names = Vec::new();
-    for package in first {
-        let name = package.file_name().context("a package's name")?;
-        std::fs::copy(package, directory.join(name)).with_context(|| format!("copying {}", package.display()))?;
-        names.push(name.to_owned());
-    }
-    let sums = dist::succeed(Command::new("sha256sum").args(&names).current_dir(&directory))?;
-    let write =
-        |name: &str, text: &str| std::fs::write(directory.join(name), text).with_context(|| format!("writing {name}"));
-    write("SHA256SUMS", &sums)?;
-    write("NOTES.md", &notes)?;
-    for clone in CLONES {
-        std::fs::remove_dir_all(directory.join(clone)).with_context(|| format!("removing {clone}"))?;
-    }
-    let notes = directory.join("NOTES.md");
-    git(&["tag", "--annotate", "--cleanup=verbatim", "--file", &notes.display().to_string(), &tag])?;
-    print_line(&format!("{sums}{} packages, twice the same, and {tag}: {}", names.len(), directory.display()))?;
-    print_line(&format!("to publish it: git push origin {tag}"))?;
+    dist::succeed(&mut tagging(git::command(), &tag, &commit, &notes)).with_context(|| {
+        format!("git makes no tag. The packages stay in {}: the next try builds nothing again", directory.display())
+    })?;
+    print_line(&format!("to publish {tag}: git push origin {tag}"))?;
     Ok(true)
 }
 
-/// Returns the section of the changelog about this version, without its heading.
-///
-/// # Errors
-/// There is no such section, it has no date (`## [0.1.0] - 2026-01-31`), or it is empty.
-fn notes<'a>(changelog: &'a str, version: &str) -> Result<&'a str> {
-    let heading = format!("## [{version}]");
-    let start = changelog.find(&heading).with_context(|| format!("{CHANGELOG} has no section `{heading} - DATE`"))?;
-    let section = &changelog[start + heading.len()..];
-    let (date, text) = section.split_once('\n').unwrap_or((section, ""));
-    let is_date = |date: &str| {
-        let parts: Vec<&str> = date.split('-').collect();
-        let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();
-        lengths == [4, 2, 2] && parts.iter().all(|part| part.bytes().all(|byte| byte.is_ascii_digit()))
-    };
-    let dated = date.strip_prefix(" - ").map(str::trim_end).is_some_and(is_date);
-    ensure!(dated, "{CHANGELOG}: `{heading}` has no date: {heading} - YYYY-MM-DD");
-    let text = text.find("\n## ").map_or(text, |end| &text[..=end]).trim();
-    ensure!(!text.is_empty(), "{CHANGELOG}: `{heading}` says nothing");
-    Ok(text)
+fn is_rehearsal(options: &[&str]) -> Result<bool> {
+    match options {
+        [] => Ok(false),
+        [REHEARSE] => Ok(true),
+        other => Err(Usage(format!("release takes {REHEARSE} or nothing, not {}", other.join(" "))).into()),
+    }
 }
 
-/// Clones the source tree to `clone`, and makes its packages there; returns their paths, sorted.
-fn packages(root: &Path, clone: &Path) -> Result<Vec<PathBuf>> {
-    print_line(&format!("== packages in {}", clone.display()))?;
-    dist::succeed(Command::new("git").args(["clone", "--quiet"]).arg(root).arg(clone))?;
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["xtask", "dist"]).current_dir(clone).env_remove("CARGO_TARGET_DIR").stdin(Stdio::null());
-    let status = command.status().context("running cargo")?;
-    ensure!(status.success(), "the packages cannot be made in {}", clone.display());
-    let made = clone.join("target/dist");
-    let entries = std::fs::read_dir(&made).with_context(|| format!("reading {}", made.display()))?;
-    let paths = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>();
-    let mut packages = paths.with_context(|| format!("reading {}", made.display()))?;
-    packages.retain(|path| path.extension().is_some_and(|end| end == "deb" || end == "rpm"));
-    packages.sort();
-    Ok(packages)
+/// Returns the command that tags a commit. The lines of `message` stay as they are: git takes those with `#` for its
+/// own otherwise.
+fn tagging(mut git: Command, tag: &str, commit: &str, message: &Path) -> Command {
+    git.args(["tag", "--annotate", "--cleanup=verbatim", "--file"]).arg(message).args([tag, commit]);
+    git
 }
 
-/// Compares the packages of two builds byte for byte.
-///
-/// # Errors
-/// Names each package that differs, or that one build lacks.
-fn compare(first: &[PathBuf], second: &[PathBuf]) -> Result<()> {
-    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let names = |packages: &[PathBuf]| packages.iter().map(|path| name(path)).collect::<Vec<_>>();
-    ensure!(!first.is_empty() && names(first) == names(second), "{:?}, then {:?}", names(first), names(second));
-    let read = |path: &Path| std::fs::read(path).with_context(|| format!("reading {}", path.display()));
-    let mut differ = Vec::new();
-    for (one, two) in first.iter().zip(second) {
-        if read(one)? != read(two)? {
-            differ.push(format!("diffoscope {} {}", one.display(), two.display()));
+/// Returns the output of git in this source tree.
+fn output(arguments: &[&str]) -> Result<String> {
+    dist::succeed(git::command().args(arguments))
+}
+
+/// A repository of git for tests.
+#[cfg(test)]
+mod testing {
+    use std::path::Path;
+    use std::process::Command;
+
+    /// A repository with two commits: the file `a` has first the text `first`, then `second`.
+    pub(super) struct Repository(tempfile::TempDir);
+
+    impl Repository {
+        pub(super) fn make() -> Self {
+            let repository = Self(tempfile::tempdir().unwrap());
+            repository.git(&["init", "--quiet"]);
+            for text in ["first", "second"] {
+                std::fs::write(repository.path().join("a"), text).unwrap();
+                repository.git(&["add", "a"]);
+                repository.git(&["commit", "--quiet", "--message", text]);
+            }
+            repository
+        }
+
+        pub(super) fn path(&self) -> &Path {
+            self.0.path()
+        }
+
+        /// Returns git(1) without the settings of the user who runs the tests, and with a name.
+        pub(super) fn command(&self) -> Command {
+            let mut command = self.nameless();
+            for kind in ["AUTHOR", "COMMITTER"] {
+                command.env(format!("GIT_{kind}_NAME"), "A").env(format!("GIT_{kind}_EMAIL"), "a@localhost");
+            }
+            command
+        }
+
+        /// Returns git(1) as [`Self::command`], and without a name.
+        pub(super) fn nameless(&self) -> Command {
+            let mut command = crate::git::at(self.path());
+            command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
+            for name in ["GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL", "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "EMAIL"] {
+                command.env_remove(name);
+            }
+            command.args(["-c", "user.useConfigOnly=true"]);
+            command
+        }
+
+        pub(super) fn git(&self, arguments: &[&str]) -> String {
+            crate::dist::succeed(self.command().args(arguments)).unwrap().trim().to_owned()
         }
     }
-    ensure!(differ.is_empty(), "not reproducible; to see what differs:\n{}", differ.join("\n"));
-    Ok(())
-}
-
-fn git(arguments: &[&str]) -> Result<String> {
-    dist::succeed(git::command().args(arguments))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::testing::Repository;
     use super::*;
 
     #[test]
-    fn notes_are_the_section_of_the_version() {
-        let of = |text: &str| notes(text, "0.1.0").map(str::to_owned).map_err(|error| error.to_string());
-        let whole =
-            "# Changelog\n\n## [Unreleased]\n\n## [0.1.0] - 2026-11-30\n\n### Added\n- a\n\n## [0.0.1] - 2026-01-01\n";
-        assert_eq!(of(whole).unwrap(), "### Added\n- a");
-        for (text, expected) in [
-            ("## [Unreleased]\n- a\n", "no section `## [0.1.0] - DATE`"),
-            ("## [0.1.0]\n- a\n", "has no date"),
-            ("## [0.1.0] - soon\n- a\n", "has no date"),
-            ("## [0.1.0] - 2026-11-30\n\n## [0.0.1] - 2026-01-01\n- a\n", "says nothing"),
-        ] {
-            assert!(of(text).unwrap_err().contains(expected), "{text:?}: {:?}", of(text));
-        }
+    fn the_tag_is_on_the_commit_and_has_a_subject() {
+        let repository = Repository::make();
+        let (first, second) = (repository.git(&["rev-parse", "HEAD^"]), repository.git(&["rev-parse", "HEAD"]));
+        let notes = repository.path().join("NOTES.md");
+        let text = rules::message("## [0.1.0] - 2026-11-30\n\n### Added\n- a\n", "0.1.0").unwrap();
+        std::fs::write(&notes, text).unwrap();
+        dist::succeed(&mut tagging(repository.command(), "v0.1.0", &first, &notes)).unwrap();
+        assert_eq!(repository.git(&["rev-parse", "v0.1.0^{commit}"]), first);
+        assert!(repository.git(&["rev-parse", "HEAD"]) == second && first != second);
+        let read = |format: &str| repository.git(&["for-each-ref", &format!("--format={format}"), "refs/tags"]);
+        assert_eq!(read("%(contents:subject)"), "perilog 0.1.0");
+        assert_eq!(read("%(contents:body)"), "### Added\n- a");
     }
 
     #[test]
-    fn packages_that_differ_or_are_missing_are_named() {
-        let directory = tempfile::tempdir().unwrap();
-        let put = |name: &str, text: &str| {
-            let path = directory.path().join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(&path, text).unwrap();
-            path
-        };
-        let first = [put("one/a.deb", "a"), put("one/b.rpm", "b")];
-        let same = [put("two/a.deb", "a"), put("two/b.rpm", "b")];
-        let other = [put("three/a.deb", "a"), put("three/b.rpm", "x")];
-        compare(&first, &same).unwrap();
-        let error = compare(&first, &other).unwrap_err().to_string();
-        assert!(error.contains("three/b.rpm") && !error.contains("a.deb"), "{error}");
-        assert!(compare(&first, &same[..1]).is_err() && compare(&[], &[]).is_err());
+    fn options_are_known() {
+        assert!(!is_rehearsal(&[]).unwrap() && is_rehearsal(&["--rehearse"]).unwrap());
+        assert!(is_rehearsal(&["--rehearsal"]).unwrap_err().is::<Usage>());
     }
 }

@@ -57,10 +57,12 @@ usage: cargo xtask COMMAND
           (docs/performance.md)
   pages DIR
           manual pages and shell completions, as packages install them: DIR/man, DIR/completions
-  dist [deb] [rpm]
-          packages for sites in target/dist, built in release and checked by lintian and rpmlint (docs/building.md)
-  release packages of this commit, built twice and the same byte for byte, with sums and notes in
-          target/release-VERSION, and the tag vVERSION (docs/building.md)
+  dist [--portable] [deb] [rpm]
+          packages for sites in target/dist, built in release and checked by lintian and rpmlint (docs/building.md);
+          with --portable it is an error if they would be for this machine's glibc alone, or without a static runner
+  release [--rehearse]
+          portable packages of the commit at HEAD, built twice and the same byte for byte, with sums and notes in
+          target/release-VERSION, and the tag vVERSION; with --rehearse all but the tag (docs/building.md)
   help    this text
 
 Nodes need root. As another user, run the command as yourself: it builds as you and asks sudo(8) for the rest.

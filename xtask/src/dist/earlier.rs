@@ -12,11 +12,14 @@ use super::portable::Portable;
 use super::succeed;
 use crate::{cargo, git};
 
-/// The commit from which tests upgrade: the last one whose store has version 1 of its tables, which do not record the
-/// ranks that jobs hold.
-const COMMIT: &str = "4671af0317252e94bab5560c397aa7732b127b0a";
-/// Version of the earlier packages: below every version that was ever released.
-const VERSION: &str = "0.0.1";
+/// This file, for those who are to change it: after a release, [`COMMIT`] is that of its tag, and [`VERSION`] its
+/// version (docs/building.md).
+pub(crate) const FILE: &str = "xtask/src/dist/earlier.rs";
+/// The commit from which tests upgrade: before the first release, the last one whose store has version 1 of its tables,
+/// which do not record the ranks that jobs hold.
+pub(crate) const COMMIT: &str = "4671af0317252e94bab5560c397aa7732b127b0a";
+/// Version of the earlier packages: before the first release, below every version that is ever released.
+pub(crate) const VERSION: &str = "0.0.1";
 
 /// A package: its name, its programs with their directories, its units, and its configuration file (the example in the
 /// sources, and the installed path).
@@ -105,7 +108,7 @@ fn build(portable: Option<&Portable>) -> Result<(PathBuf, PathBuf)> {
     cargo.env("CARGO_TARGET_DIR", &own).env("CARGO_BUILD_BUILD_DIR", &target);
     cargo.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
     if let Some(portable) = portable {
-        portable.apply(&mut cargo, &source);
+        portable.apply(&mut cargo, &source, Vec::new());
     }
     let status = cargo.status().context("running cargo")?;
     ensure!(status.success(), "commit {COMMIT} cannot be built");

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{PROGRAMS, cut, succeed, symbols};
+use super::{PROGRAMS, cut, flags, succeed, symbols};
 use crate::stages::print_line;
 use crate::{cargo, prerequisites, roots};
 
@@ -46,14 +46,15 @@ impl Portable {
         Ok(Some(Self { triple: format!("{}-unknown-linux-gnu", std::env::consts::ARCH), system }))
     }
 
-    /// Adds arguments of cargo, and variables of its environment, for a build in the directory `from`.
-    pub(super) fn apply(&self, command: &mut Command, from: &Path) {
+    /// Adds arguments of cargo, and variables of its environment, for a build in the directory `from`. `more`: further
+    /// arguments of rustc.
+    pub(super) fn apply(&self, command: &mut Command, from: &Path, more: Vec<String>) {
         command.args(["--target", &self.triple]);
         let name = self.triple.replace('-', "_");
         let system = self.system.strip_prefix(from).unwrap_or(&self.system);
         let libraries = ["usr/lib", "lib", "usr/lib/gcc"].map(|place| system.join(place).join(multiarch()));
         let [first, second, compiler] = libraries.each_ref().map(|path| path.display());
-        let flags = [
+        let linker = [
             format!("--sysroot={}", system.display()),
             // gcc looks for start files and libraries beside itself first.
             format!("-B{first}"),
@@ -64,8 +65,9 @@ impl Portable {
             // Libraries that were cut back miss each other's symbols. What a program misses is an error all the same.
             "-Wl,--allow-shlib-undefined".to_owned(),
         ];
-        let flags = flags.map(|flag| format!("-Clink-arg={flag}")).join(" ");
-        command.env(format!("CARGO_TARGET_{}_RUSTFLAGS", name.to_uppercase()), flags);
+        let mut arguments = linker.map(|flag| format!("-Clink-arg={flag}")).to_vec();
+        arguments.extend(more);
+        flags::pass(command, &arguments);
         command.env(format!("CFLAGS_{name}"), format!("--sysroot={}", self.system.display()));
     }
 
@@ -95,10 +97,13 @@ pub(crate) fn build(portable: Option<&Portable>, release: bool) -> Result<PathBu
         ensure!(status.success(), "the programs cannot be built");
         return Ok(target.join(profile));
     };
-    // What sites get is the same wherever it is built: with relative paths. Tests share libraries with the build of an
-    // earlier commit, which is in another directory.
-    let from = if release { cargo::root() } else { PathBuf::from("/nowhere") };
-    portable.apply(&mut command, &from);
+    // What sites get is the same wherever it is built: with relative paths, and other names for absolute ones. Tests
+    // share libraries with the build of an earlier commit, which is in another directory.
+    let (from, more) = match release {
+        true => (cargo::root(), flags::without_paths()?),
+        false => (PathBuf::from("/nowhere"), Vec::new()),
+    };
+    portable.apply(&mut command, &from, more);
     let status = command.status().context("running cargo")?;
     ensure!(status.success(), "the programs cannot be built for older systems");
     Ok(portable.programs(&target, profile))
@@ -172,6 +177,19 @@ fn relink(root: &Path, directory: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_build_has_the_old_library_and_further_arguments() {
+        let portable = Portable { triple: "m-unknown-linux-gnu".to_owned(), system: PathBuf::from("/w/target/old") };
+        let mut command = Command::new("cargo");
+        portable.apply(&mut command, Path::new("/w"), vec!["--further".to_owned()]);
+        let value = |name: &str| command.get_envs().find(|(found, _)| *found == name).and_then(|(_, value)| value);
+        let arguments = value("CARGO_ENCODED_RUSTFLAGS").unwrap().to_str().unwrap();
+        assert!(arguments.starts_with("-Clink-arg=--sysroot=target/old\u{1f}"), "{arguments:?}");
+        assert!(arguments.ends_with("\u{1f}--further"), "{arguments:?}");
+        assert_eq!(value("CFLAGS_m_unknown_linux_gnu").unwrap(), "--sysroot=/w/target/old");
+        assert_eq!(command.get_args().collect::<Vec<_>>(), ["--target", "m-unknown-linux-gnu"]);
+    }
 
     #[test]
     fn links_stay_in_the_unpacked_system() {

@@ -42,3 +42,36 @@ pub(super) fn pack(contents: &Contents<'_>, directory: &Path) -> Result<Vec<Path
     let architecture = succeed(Command::new("rpm").args(["--eval", "%{_target_cpu}"]))?;
     collect(&top.join("RPMS").join(architecture.trim()), "rpm", directory)
 }
+
+#[cfg(test)]
+mod tests {
+    const SPEC: &str = include_str!("../../../packaging/rpm/perilog.spec");
+    /// Programs of the packages that `/usr/bin/python3` runs: 3.6 on el8.
+    const PROGRAMS: [(&str, &str); 3] = [
+        ("slurm/drain", include_str!("../../../docs/examples/slurm/drain")),
+        ("flux/drain", include_str!("../../../docs/examples/flux/drain")),
+        ("10-perilog", include_str!("../../../flux/rc1/10-perilog")),
+    ];
+    /// What the programs could use, and Python has since 3.7 or 3.9.
+    const NEWER: [&str; 5] = ["capture_output", ", text=True", "removesuffix", "removeprefix", ":="];
+
+    #[test]
+    fn each_description_says_on_what_packages_were_not_run() {
+        let descriptions: Vec<&str> = SPEC.split("\n%description").skip(1).collect();
+        assert_eq!(descriptions.len(), 4);
+        for description in descriptions {
+            let text = description.split("\n%p").next().unwrap_or_default();
+            assert!(text.trim_end().ends_with("\n%{not_run}"), "{text}");
+        }
+    }
+
+    #[test]
+    fn programs_run_with_the_python3_of_el8() {
+        for (name, text) in PROGRAMS {
+            assert!(text.starts_with("#!/usr/bin/python3\n"), "{name}");
+            for newer in NEWER {
+                assert!(!text.contains(newer), "{name}: {newer}");
+            }
+        }
+    }
+}

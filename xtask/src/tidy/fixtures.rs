@@ -17,7 +17,7 @@ pub(super) fn check(root: &Path, findings: &mut Findings) -> Result<()> {
     let Some(tag) = newest_release(root) else { return Ok(()) };
     let arguments = ["diff", "--no-renames", "--diff-filter=a", "--name-only", "-z", &tag, "--"];
     let changed =
-        dist::succeed(git::command_in(root).args(arguments).args(FIXTURES)).context("comparing with a tag")?;
+        dist::succeed(git::at(root).args(arguments).args(FIXTURES)).context("comparing with a tag")?;
     findings.errors.extend(changed.split_terminator('\0').map(|file| {
         format!(
             "{file}: differs from that of {tag}, which later releases must read: restore it (git checkout {tag} -- \
@@ -29,7 +29,7 @@ pub(super) fn check(root: &Path, findings: &mut Findings) -> Result<()> {
 
 /// Returns the tag of the newest release that is part of the tree's history; `None`: there is none, or no history.
 fn newest_release(root: &Path) -> Option<String> {
-    let mut command = git::command_in(root);
+    let mut command = git::at(root);
     command.args(["tag", "--merged", "HEAD", "--list", "v[0-9]*", "--sort=-version:refname"]);
     let output = command.stderr(Stdio::null()).output().ok()?;
     let tags = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
@@ -64,7 +64,7 @@ mod tests {
         }
 
         fn git(&self, arguments: &[&str]) {
-            let mut command = git::command_in(self.0.path());
+            let mut command = git::at(self.0.path());
             // A hook of git that runs this test would name its own repository.
             for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
                 command.env_remove(variable);
