@@ -8,6 +8,10 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::sync::Arc;
 
+mod ends;
+mod golden;
+mod samples;
+
 fn spool() -> (tempfile::TempDir, Spool, Lock) {
     perilog_core::switch_on_defect!(perilog_host::defect::chosen());
     let dir = tempfile::tempdir().unwrap();
@@ -394,40 +398,4 @@ fn removed_directories_are_made_again() {
     assert!(spool.outcome(&stem).is_some());
     spool.write_tombstone(&stem, &testing::tombstone(&intent)).unwrap();
     assert_eq!(spool.tombstones().unwrap().len(), 1);
-}
-
-/// A newer agent, or an older one after a downgrade, reads what this one has written. So the files of a task that runs
-/// keep their form; a new key has a default.
-#[test]
-fn the_files_of_the_spool_never_change() {
-    let (_, intent) = task();
-    let ended = Ended { began_ms: Some(1), elapsed_ms: Some(2), ..Ended::bare(Outcome::Ok, 3) };
-    let epoch =
-        AcceptedEpoch { epoch: Epoch { number: 5, nonce: 9 }, cluster: Some(ClusterId::from_name("hpc")), commit: 11 };
-    let written = serde_json::json!({
-        "intent.json": intent,
-        "outcome.json": ended,
-        "tombstones/STEM.json": testing::tombstone(&intent),
-        "epoch.json": epoch,
-        "steps.jsonl": [begin(1, "10-a"), end(1, "10-a", 3)],
-    });
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/spool/golden.json");
-    if std::env::var("PERILOG_GOLDEN").is_ok_and(|value| value == "write") {
-        fs::write(&path, format!("{written:#}\n")).unwrap();
-    }
-    let golden: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-    assert_eq!(
-        written,
-        golden,
-        "{}: agents of other releases would misread the spool. A release's file never changes: a new key goes into a \
-         file of its own, and this test reads both",
-        path.display()
-    );
-    let read = |name: &str| golden[name].clone();
-    assert_eq!(serde_json::from_value::<Intent>(read("intent.json")).unwrap(), intent);
-    assert_eq!(serde_json::from_value::<Ended>(read("outcome.json")).unwrap(), ended);
-    assert_eq!(serde_json::from_value::<Tombstone>(read("tombstones/STEM.json")).unwrap(), testing::tombstone(&intent));
-    assert_eq!(serde_json::from_value::<AcceptedEpoch>(read("epoch.json")).unwrap(), epoch);
-    let steps: Vec<StepRecord> = serde_json::from_value(read("steps.jsonl")).unwrap();
-    assert_eq!(steps, [begin(1, "10-a"), end(1, "10-a", 3)]);
 }

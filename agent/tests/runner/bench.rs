@@ -17,6 +17,8 @@ use perilog_core::ids::{ActionId, ActionName, Attempt, BootId, ClusterId, Invoca
 use perilog_core::task::{BOOT_EXPECTED, Intent, Plan, Run, RunResult, Start, StepRecord};
 use perilog_core::{ExitStatus as Status, HostList, IdSet};
 use rustix::process::{Pid, Signal};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
 /// Path of the runner that cargo built with the tests.
@@ -210,15 +212,14 @@ impl Task {
     /// Reads the files that a runner left behind. `ended` is the end of that runner's process.
     pub(crate) fn left(&self, ended: Ended) -> Left {
         let read = |name: &str| fs::read_to_string(self.directory().join(name)).ok();
-        let result: Option<RunResult> = read("result.json").map(|text| serde_json::from_str(&text).unwrap());
+        let result: Option<RunResult> = read("result.json").as_deref().map(written);
         if let Some(result) = &result {
             assert_eq!(ended.status.code(), Some(result.status.into()), "the result is what it exits with: {ended:?}");
             assert_eq!(result.invocation, InvocationId::new(INVOCATION).unwrap());
         }
         assert!(!self.control().exists(), "the socket goes with the runner");
         Left {
-            steps: read("steps.jsonl")
-                .map_or_else(Vec::new, |text| text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()),
+            steps: read("steps.jsonl").map_or_else(Vec::new, |text| text.lines().map(written).collect()),
             result,
             ended,
         }
@@ -228,6 +229,13 @@ impl Task {
     pub(crate) fn kept(&self, name: &str) -> String {
         fs::read_to_string(self.directory().join(name)).unwrap_or_default()
     }
+}
+
+/// Parses what a runner wrote. Checks that the bytes are those of the type, which `agent/src/spool/tests/golden` freezes.
+pub(crate) fn written<T: Serialize + DeserializeOwned>(text: &str) -> T {
+    let value: T = serde_json::from_str(text).unwrap();
+    assert_eq!(serde_json::to_string(&value).unwrap(), text);
+    value
 }
 
 /// A process that a test has started: a runner, or another program.

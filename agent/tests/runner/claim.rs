@@ -10,7 +10,7 @@ use perilog_core::task::{Claim, StepRecord};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::bench::{INVOCATION, Live, Task, runner, there};
+use crate::bench::{INVOCATION, Live, Task, runner, there, written};
 
 /// Runs a runner on the task, and asserts that it exits with `status`, says `why`, runs nothing, records nothing and
 /// leaves the claim unchanged.
@@ -36,7 +36,7 @@ fn boottime_ms() -> u64 {
 fn the_claim_names_the_invocation() {
     let task = Task::with(&[("10-a", "true")]);
     assert_eq!(task.run().code(), 0);
-    let claim: Claim = serde_json::from_slice(&fs::read(task.directory().join("claim")).unwrap()).unwrap();
+    let claim: Claim = written(&task.kept("claim"));
     assert_eq!(claim, Claim::Runner(InvocationId::new(INVOCATION).unwrap()));
     let leavings = fs::read_dir(task.directory()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
     assert_eq!(leavings.filter(|name| name.ends_with(".tmp")).count(), 0);

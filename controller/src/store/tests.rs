@@ -20,7 +20,10 @@ use serde_json::json;
 use super::*;
 
 mod crash;
+#[path = "../../../agent/src/spool/tests/ends.rs"]
+mod ends;
 mod export;
+mod frozen;
 mod jobs;
 mod order;
 mod rebuild;

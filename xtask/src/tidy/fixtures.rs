@@ -11,13 +11,12 @@ use crate::{dist, git};
 
 /// The files, as paths for git(1).
 const FIXTURES: [&str; 4] =
-    ["proto/golden", "agent/src/spool/golden*", "controller/src/store/tests/tables-*", "schema/frozen"];
+    ["proto/golden", "agent/src/spool/tests/golden", "controller/src/store/tests/store-*", "schema/frozen"];
 
 pub(super) fn check(root: &Path, findings: &mut Findings) -> Result<()> {
     let Some(tag) = newest_release(root) else { return Ok(()) };
     let arguments = ["diff", "--no-renames", "--diff-filter=a", "--name-only", "-z", &tag, "--"];
-    let changed =
-        dist::succeed(git::at(root).args(arguments).args(FIXTURES)).context("comparing with a tag")?;
+    let changed = dist::succeed(git::at(root).args(arguments).args(FIXTURES)).context("comparing with a tag")?;
     findings.errors.extend(changed.split_terminator('\0').map(|file| {
         format!(
             "{file}: differs from that of {tag}, which later releases must read: restore it (git checkout {tag} -- \
@@ -41,7 +40,7 @@ mod tests {
     use super::*;
 
     const BYTES: &str = "proto/golden/ack.hex";
-    const TABLES: &str = "controller/src/store/tests/tables-14.txt";
+    const TABLES: &str = "controller/src/store/tests/store-14.sql";
 
     /// A repository of its own.
     struct Tree(tempfile::TempDir);

@@ -16,6 +16,7 @@ mod limits;
 mod lists;
 mod milestones;
 mod node_forget;
+mod notices;
 mod operator;
 mod order;
 mod overview;

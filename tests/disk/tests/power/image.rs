@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use perilog_controller::store::{Durable, EventReader, Store};
+use perilog_core::controller::io::ActionRow;
 use perilog_core::controller::{Record, Snapshot};
-use perilog_core::{Event, JobId};
+use perilog_core::task::Ended;
+use perilog_core::{Event, JobId, Rank, TaskId};
 use perilog_disk::power::Cut;
 use perilog_host::authority;
 use rusqlite::Connection;
@@ -91,19 +93,18 @@ impl Found {
     /// Returns whether what a mark names is there.
     fn has(&self, mark: &[&str], events: &BTreeMap<JobId, BTreeSet<(u64, String)>>, dir: &Path) -> Result<bool, Wrong> {
         let Snapshot { attempts, actions, drains, .. } = &self.snapshot;
+        let action = |job: &str, attempt: &str, name: &str| {
+            let is_it = |row: &&ActionRow| row.job.as_str() == job && row.attempt.to_string() == attempt;
+            actions.iter().filter(is_it).find(|row| row.name.as_str() == name)
+        };
         Ok(match *mark {
             ["attempt", job, attempt] => {
                 attempts.iter().any(|row| row.job.as_str() == job && row.attempt.to_string() == attempt)
             }
-            ["action", job, attempt, name] | ["end", job, attempt, name, _] => {
-                let rank = mark.get(4).map(|rank| rank.parse()).transpose()?;
-                actions.iter().any(|row| {
-                    let has_ended = |rank| row.ok.contains(rank) || row.not_ok.contains(rank);
-                    row.job.as_str() == job
-                        && row.attempt.to_string() == attempt
-                        && row.name.as_str() == name
-                        && rank.is_none_or(|rank: u32| has_ended(rank))
-                })
+            ["action", job, attempt, name] => action(job, attempt, name).is_some(),
+            ["end", job, attempt, name, rank, outcome] => {
+                let rank = rank.parse()?;
+                action(job, attempt, name).is_some_and(|row| self.has_ended(row, rank, outcome))
             }
             ["event", job, number, name] => events[&JobId::new(job)?].contains(&(number.parse()?, name.to_owned())),
             ["quiet"] => self.snapshot.quiet.is_some(),
@@ -116,6 +117,17 @@ impl Found {
             }
             _ => return Err(format!("a mark that the examination does not know: {mark:?}").into()),
         })
+    }
+
+    /// Returns whether the store has this outcome of a rank: as how it ended, or as a report that came later.
+    fn has_ended(&self, action: &ActionRow, rank: u32, outcome: &str) -> bool {
+        let task = TaskId { action: action.id, rank: Rank(rank) };
+        let row = self.snapshot.ranks.iter().find(|row| row.task == task);
+        // A plain ok has no row.
+        let Some(row) = row else { return outcome == "ok" && action.ok.contains(rank) };
+        let set = if row.ended.outcome.is_ok() { &action.ok } else { &action.not_ok };
+        let has = |ended: &Ended| ended.outcome.as_str() == outcome;
+        set.contains(rank) && (has(&row.ended) || row.late.iter().any(has))
     }
 }
 

@@ -73,9 +73,10 @@ impl Node {
                 vec![FromAgent::Accepted { task, limit_ms: None }, finished(task, &ended)]
             }
             ToAgent::Ack { task, .. } => {
-                if let Some((start, _)) = self.held.remove(&task) {
+                if let Some((start, ended)) = self.held.remove(&task) {
                     let (job, attempt, action, rank) = (start.job, start.attempt, start.action, start.task.rank);
-                    self.marks.acknowledged(&format!("end {job} {attempt} {action} {}", rank.0))?;
+                    let outcome = ended.outcome.as_str();
+                    self.marks.acknowledged(&format!("end {job} {attempt} {action} {rank} {outcome}"))?;
                 }
                 Vec::new()
             }
