@@ -35,8 +35,9 @@ mod tests {
     /// Returns the name that rustc gives to a path.
     fn name(flags: &[String], path: &str) -> String {
         let pairs = flags.iter().filter_map(|flag| flag.strip_prefix("--remap-path-prefix=")?.split_once('='));
-        let found = pairs.filter_map(|(from, to)| Some(Path::new(to).join(Path::new(path).strip_prefix(from).ok()?)));
-        found.last().map_or_else(|| path.to_owned(), |name| name.display().to_string())
+        let mut found =
+            pairs.filter_map(|(from, to)| Some(Path::new(to).join(Path::new(path).strip_prefix(from).ok()?)));
+        found.next_back().map_or_else(|| path.to_owned(), |name| name.display().to_string())
     }
 
     #[test]
