@@ -2,8 +2,8 @@
 //! the feature `fault-points`. In other builds [`point`] is empty, and an optimised build for sites cannot have the
 //! feature.
 //!
-//! A test arms a point with a file, `/run/perilog-fault/<name>`. The file contains `kill` or `stop`, with a number for
-//! a later passing (`kill 2`). The daemon removes the file before it dies, so a restarted daemon survives the same
+//! A test arms a point with a file, `/run/perilog-fault/<name>`. The file contains `kill`, `stop` or `wait`, with a
+//! number for a later passing (`kill 2`). The daemon removes the file before it dies, so a restarted daemon survives the same
 //! point.
 
 #[cfg(all(feature = "fault-points", not(debug_assertions)))]

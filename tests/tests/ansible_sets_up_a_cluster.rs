@@ -1,6 +1,6 @@
 //! The Ansible role (`packaging/ansible`): a real ansible-playbook sets up a controller and a node. It runs on the host
 //! that it sets up, because a bed has no ssh. A second run changes nothing, and a changed variable reloads the daemon.
-//! A configuration with a typo is refused, and changes nothing.
+//! Of two hosts of a controller it starts none. A configuration with a typo is refused, and changes nothing.
 
 use std::path::Path;
 use std::process::Command;
@@ -112,5 +112,33 @@ fn twice_is_once_and_a_typo_changes_nothing() -> Result<()> {
     let typo = play(n0, &format!("{NODE}perilog_agent_toml: |\n  max-task = 9\n"))?;
     ensure!(!typo.success() && typo.stdout.contains("did you mean `max-tasks`?"), "{typo}");
     ensure!(n0.read_file("/etc/perilog/agent.d/ansible.toml")?.contains("max-tasks = 9"), "the typo is there");
+    Ok(())
+}
+
+/// A cluster manager lets one of two hosts run the controller: the role leaves the units as they are. A change of the
+/// configuration restarts the controller where it runs, and starts none where it does not.
+#[test]
+fn of_two_hosts_the_role_starts_none() -> Result<()> {
+    let bed = book::machines(&["ctl", "n0"])?;
+    let ctl = bed.node("ctl")?;
+    keys(&bed)?;
+    ctl.write_file("/etc/perilog/controller.toml", include_str!("../../packaging/controller.toml"))?;
+    let two_hosts = format!("{CONTROLLER}perilog_failover: true\n");
+    let change = |retention: &str| format!("{two_hosts}perilog_controller_toml: |\n  retention = \"{retention}\"\n");
+    let is = |verb: &str, unit: &str| Ok::<_, anyhow::Error>(ctl.run(&["systemctl", verb, "--quiet", unit])?.success());
+
+    ensure!(changed(ctl, &two_hosts)? > 0, "nothing changed");
+    ensure!(changed(ctl, &change("1d"))? == 1, "the file alone");
+    for unit in ["perilog-controller.socket", "perilog-controller.service"] {
+        ensure!(!is("is-enabled", unit)? && !is("is-active", unit)?, "{unit} is enabled or runs");
+    }
+    // As the cluster manager starts it.
+    ctl.systemctl(&["start", "perilog-controller.service"])?;
+    let before = pid(ctl, "perilog-controller")?;
+    assert_eq!(changed(ctl, &change("1d"))?, 0, "a second run changes nothing");
+    assert_eq!(pid(ctl, "perilog-controller")?, before, "it was restarted for nothing");
+    ensure!(changed(ctl, &change("2d"))? == 2, "the file, the restart");
+    ensure!(pid(ctl, "perilog-controller")? != before, "the controller has the old configuration");
+    ensure!(!is("is-active", "perilog-controller.socket")?, "the socket is active");
     Ok(())
 }

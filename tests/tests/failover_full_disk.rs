@@ -1,12 +1,19 @@
 //! The disk under the store is full when the controller moves to the other host, and when its host loses power. It
-//! starts on the other host, refuses prologs, and keeps the ends of what runs. With free space again, everything
-//! continues by itself.
+//! starts on the other host, refuses prologs, and keeps the ends of what runs. The watchdog ends none of that. With free
+//! space again, everything continues by itself.
 
 use anyhow::{Result, ensure};
 use perilog_tests::failover::Failover;
-use perilog_tests::{AT_GATE, Cluster};
+use perilog_tests::{AT_GATE, Cluster, Node};
 
 const FULL: &str = "the store's disk is full";
+
+/// Asserts that systemd has not started the controller again by itself: no watchdog has fired, and no disk has ended it.
+fn was_not_restarted(host: &Node) -> Result<()> {
+    let restarts = host.systemctl(&["show", "--value", "--property=NRestarts", "perilog-controller"])?;
+    ensure!(restarts == "0", "{restarts} restarts on {}: {}", host.name(), host.diagnosis());
+    Ok(())
+}
 
 #[test]
 fn a_controller_moves_with_a_full_disk_and_keeps_ends() -> Result<()> {
@@ -21,6 +28,7 @@ fn a_controller_moves_with_a_full_disk_and_keeps_ends() -> Result<()> {
     let (from, to) = (failover.active()?, failover.other(failover.active()?)?);
     failover.move_away(from)?;
     failover.wait_answers(to)?;
+    was_not_restarted(from)?;
     cluster.wait_online()?;
     // The controller's end in good order has made room: SQLite removed its write-ahead log.
     failover.fill_disk()?;
@@ -34,6 +42,7 @@ fn a_controller_moves_with_a_full_disk_and_keeps_ends() -> Result<()> {
     failover.clear()?;
     failover.wait_settled()?;
 
+    was_not_restarted(to)?;
     failover.power_cut(to)?;
     failover.wait_answers(from)?;
     cluster.wait_online()?;
@@ -44,5 +53,6 @@ fn a_controller_moves_with_a_full_disk_and_keeps_ends() -> Result<()> {
     cluster.perilog(&["run", "prolog", "--job", "k", "--nodes", "n[0-1]"])?;
     cluster.assert_ran("k", &["prolog"])?;
     ensure!(cluster.runs("k")?.len() == 2, "once, and not for the refused one");
+    was_not_restarted(from)?;
     failover.wait_settled()
 }

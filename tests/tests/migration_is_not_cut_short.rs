@@ -1,5 +1,6 @@
 //! A new release migrates the store of an older one while a task runs. However long that takes, the watchdog does not
-//! count it: the controller is not ready yet. Killed within it, the controller migrates again, and nothing is lost.
+//! count it: the controller is not ready yet. Nor does the unit's limit of a start end it. Killed within it, the
+//! controller migrates again, and nothing is lost.
 
 use std::time::Duration;
 
@@ -22,6 +23,18 @@ const STILL: [&str; 10] = [
     "-c",
     "systemd-notify --ready; exec sleep infinity",
 ];
+/// Much less than the packaged unit's, and enough for a start on a loaded machine.
+const START: &str = "[Service]\nTimeoutStartSec=10s\n";
+/// A service that never becomes ready, with the same limit of its start.
+const NEVER_READY: [&str; 7] = [
+    "systemd-run",
+    "--collect",
+    "--unit=never-ready",
+    "--service-type=notify",
+    "--property=TimeoutStartSec=10s",
+    "sleep",
+    "infinity",
+];
 /// Makes the store one of an earlier version, which has the same tables.
 const EARLIER: &str = "import sqlite3
 db = sqlite3.connect('/var/lib/perilog/controller.db')
@@ -31,8 +44,8 @@ print(version - 1)";
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Starts the controller on the store of an earlier release, so that it stops or dies (`order`) within the migration.
-/// Returns the version of the store.
+/// Starts the controller on the store of an earlier release, so that it stops, waits or dies (`order`) within the
+/// migration. Returns the version of the store.
 fn start_into_migration(cluster: &Cluster, order: &str) -> Result<String> {
     let host = cluster.controller()?;
     cluster.stop_controller()?;
@@ -86,4 +99,26 @@ fn neither_by_the_watchdog_nor_by_a_kill() -> Result<()> {
     cluster.wait_scripts_ended("j", &[0])?;
     cluster.wait_end(&mut run)?;
     cluster.assert_ran("j", &["epilog"])
+}
+
+#[test]
+fn nor_by_the_limit_of_a_start() -> Result<()> {
+    let cluster = Cluster::builder(1).build()?;
+    let host = cluster.controller()?;
+    host.write_file(&format!("/etc/systemd/system/{CONTROLLER}.d/start.conf"), START)?;
+    cluster.boot()?;
+    host.sh("mkdir -p -m 777 /run/perilog-fault && mkfifo /run/perilog-fault/go && chmod 666 /run/perilog-fault/go")?;
+    start_into_migration(&cluster, "wait")?;
+    let pid = show(host, "MainPID")?;
+    // systemd ends a service that asks for no more time by the same limit, twice over.
+    for _ in 0..2 {
+        let ended = host.run(&NEVER_READY)?;
+        ensure!(!ended.success() && ended.stderr.contains("timeout"), "{ended}");
+    }
+    ensure!(show(host, "ActiveState")? == "activating", "{}", host.diagnosis());
+    ensure!(show(host, "MainPID")? == pid, "{}", host.diagnosis());
+    host.sh("echo >/run/perilog-fault/go")?;
+    cluster.wait_online()?;
+    ensure!(show(host, "MainPID")? == pid, "{}", host.diagnosis());
+    Ok(())
 }

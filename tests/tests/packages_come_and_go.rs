@@ -1,5 +1,5 @@
 //! The product as packages: installed with apt on bare nodes, enrolled, run, upgraded from an earlier commit under
-//! running scripts, removed under a running script, purged.
+//! running scripts, removed under a running script, purged; on the active host of two the disk stays.
 
 use std::time::Duration;
 
@@ -365,6 +365,31 @@ fn init_sets_up_a_cluster_of_packages() -> Result<()> {
         let odd: Vec<&str> = left.lines().filter(|path| !stays.iter().any(|stays| path.starts_with(stays))).collect();
         ensure!(odd.is_empty(), "{} has still {odd:?}", node.name());
     }
+    Ok(())
+}
+
+/// Purges the controller from the active host of two, with the disk of both on the store's directory: everything on the
+/// disk stays, and apt shows that. On the passive host the directory goes.
+#[test]
+fn a_purge_leaves_the_disk_of_two_hosts() -> Result<()> {
+    let bed = book::bare_machines(&["ctl0", "ctl1"])?;
+    let [active, passive] = [bed.node("ctl0")?, bed.node("ctl1")?];
+    let packages = ["perilog", "perilog-controller"];
+    for host in [active, passive] {
+        host.install(Release::Current, &packages)?;
+    }
+    active.sh("mkdir -p /var/lib/perilog && mount -t tmpfs shared /var/lib/perilog")?;
+    active.sh(
+        "mkdir /var/lib/perilog/enroll && touch /var/lib/perilog/controller.db /var/lib/perilog/enroll/ca-key.pem",
+    )?;
+    for host in [active, passive] {
+        let output = host.apt(&[&["purge"][..], &packages].concat())?.ok()?;
+        let says = output.contains("/var/lib/perilog is a file system of its own, and is left as it is");
+        ensure!(says == (host.name() == active.name()), "{}: {output}", host.name());
+    }
+    let left = active.sh("cd /var/lib/perilog && find . -type f | sort")?;
+    assert_eq!(left, "./controller.db\n./enroll/ca-key.pem");
+    ensure!(!passive.run(&["test", "-e", "/var/lib/perilog"])?.success(), "the passive host has its directory still");
     Ok(())
 }
 

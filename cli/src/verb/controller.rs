@@ -45,7 +45,8 @@ enum What {
     /// Replaces the store by a copy: checks the copy, stops the controller, installs the copy, starts the controller.
     ///
     /// The jobs of the copy are abandoned until a hook, an edge or a user asks for them again: see `perilog ps
-    /// --abandoned`. FILE stays where it is.
+    /// --abandoned`. FILE stays where it is. On two hosts ([failover]) type this on the one with the disk: failover.md
+    /// in /usr/share/doc/perilog has the commands before and after it.
     Restore(restore::Args),
     /// Prints what this host itself has for the controller: configuration, certificates, hooks, user.
     ///

@@ -11,6 +11,7 @@ use std::thread;
 use perilog_host::accounts::{self, AccountError};
 use perilog_host::activation::{self, Activated, ActivationError};
 use perilog_host::link::{self, Keepalive, LinkError, Listener};
+use perilog_host::notify::LongStart;
 use perilog_host::tls::{ServerTls, TlsError};
 use perilog_host::varlink::{self, SocketError};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -205,7 +206,9 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         (Some(address), Some(_)) => Some(bind(address)?),
         _ => None,
     };
+    let long = LongStart::begin();
     let store = Store::open(&config.store)?;
+    drop(long);
     let (reader, steps) = (EventReader::open(&config.store)?, StepReader::open(&config.store)?);
     let scraped =
         config.metrics.listen.map(|address| http::bind(address).map_err(|source| Fault::Metrics { address, source }));
@@ -253,7 +256,8 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
     let mut clients = JoinSet::new();
     if let (Some(listener), Some(metrics)) = (scraped, metrics) {
         tracing::info!(address = %listener.local_addr().map_err(Fault::Listen)?, "metrics for Prometheus");
-        let site = site(config, metrics, &inlet, &expiries)?;
+        let names = Names::new(&rustix::system::uname().nodename().to_string_lossy(), tls.subscribe());
+        let site = site(config, metrics, &inlet, &expiries, names)?;
         clients.spawn(async move {
             let Err(error) = http::serve(listener, site).await;
             tracing::error!(%error, "HTTP is no longer served");
@@ -312,12 +316,15 @@ fn begin_search(search: Option<Search>) -> Result<mpsc::Receiver<StoreError>, Fa
 }
 
 /// Builds the contents of the HTTP listener: metrics, health, and the page if configured.
-fn site(config: &Config, metrics: Metrics, inlet: &Inlet, expiries: &Expiries) -> Result<Site, StoreError> {
+fn site(
+    config: &Config,
+    metrics: Metrics,
+    inlet: &Inlet,
+    expiries: &Expiries,
+    names: Names,
+) -> Result<Site, StoreError> {
     let page_cache = || PageCache::new(inlet.clone(), config.cluster.as_str());
-    let page = config.metrics.page.then(|| {
-        let own = rustix::system::uname();
-        Page { page_cache: page_cache(), names: Names::new(&own.nodename().to_string_lossy()) }
-    });
+    let page = config.metrics.page.then(|| Page { page_cache: page_cache(), names });
     // A separate connection, so that a sum over a million tasks delays no scraper.
     let steps = StepReader::open(&config.store)?;
     let (expiries, store) = (expiries.clone(), config.store.to_path_buf());

@@ -3,25 +3,40 @@
 //! The same-origin rule of browsers keeps a stranger's page from reading the listener's answers. But the author of such
 //! a page may point the page's own name at this host's address (DNS rebinding). The origin is then the same, and only
 //! the header `Host` differs. So the listener serves its own page and the page's JSON only under names that no stranger
-//! can assign: an address, `localhost`, or the name that this host gives itself.
+//! can assign: an address, `localhost`, the name that this host gives itself, or a name of the controller's certificate.
+//! The site's authority signs those, and nodes dial by them: one of them moves with the controller between two hosts.
 
 use std::net::IpAddr;
 
 use hyper::Request;
 use hyper::header::HOST;
+use perilog_host::tls::ServerTls;
+use tokio::sync::watch;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Names(Vec<String>);
+pub(crate) struct Names {
+    own: Vec<String>,
+    /// The controller's certificate, which a reload may replace; `None`: TLS is off.
+    certificate: watch::Receiver<Option<ServerTls>>,
+}
 
 impl Names {
     /// Makes the names of this host. `own`: the host name from the kernel; its first label counts, too.
-    pub(crate) fn new(own: &str) -> Self {
+    pub(crate) fn new(own: &str, certificate: watch::Receiver<Option<ServerTls>>) -> Self {
         let own = own.to_ascii_lowercase();
         let label = own.split('.').next().unwrap_or_default().to_owned();
         let mut names = vec!["localhost".to_owned(), own, label];
         names.retain(|name| !name.is_empty());
         names.dedup();
-        Self(names)
+        Self { own: names, certificate }
+    }
+
+    /// Returns all names of this host, each once.
+    fn all(&self) -> Vec<String> {
+        let certificate = self.certificate.borrow();
+        let certified = certificate.as_ref().map(ServerTls::names).unwrap_or_default();
+        let more = certified.iter().filter(|name| !self.own.contains(name));
+        self.own.iter().chain(more).cloned().collect()
     }
 
     /// Returns `true` if the request names its host at least once, and every such name (URI and `Host`) is a name of
@@ -30,36 +45,41 @@ impl Names {
         let named = request.uri().authority().map(|authority| Some(authority.as_str()));
         let headers = request.headers().get_all(HOST).iter().map(|value| value.to_str().ok());
         let mut names = named.into_iter().chain(headers).peekable();
-        names.peek().is_some() && names.all(|name| name.is_some_and(|name| self.is_ours(name)))
-    }
-
-    /// Returns `true` if `authority`, a name or an address with or without a port, is a name of this host.
-    fn is_ours(&self, authority: &str) -> bool {
-        let (host, port) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((host, port)) => (host, port),
-            None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
-        };
-        let is_port = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
-        if !(port.is_empty() || port.strip_prefix(':').is_some_and(is_port)) {
-            return false;
-        }
-        let name = host.strip_suffix('.').unwrap_or(host);
-        host.parse::<IpAddr>().is_ok() || self.0.iter().any(|own| own.eq_ignore_ascii_case(name))
+        let ours = self.all();
+        names.peek().is_some() && names.all(|name| name.is_some_and(|name| is_one_of(&ours, name)))
     }
 
     /// Returns all names of this host, separated by commas, for the text of a refusal.
     pub(super) fn shown(&self) -> String {
-        self.0.join(", ")
+        self.all().join(", ")
     }
+}
+
+/// Returns `true` if `authority`, a name or an address with or without a port, is an address or one of these names.
+fn is_one_of(names: &[String], authority: &str) -> bool {
+    let (host, port) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, port)) => (host, port),
+        None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
+    };
+    let is_port = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !(port.is_empty() || port.strip_prefix(':').is_some_and(is_port)) {
+        return false;
+    }
+    let name = host.strip_suffix('.').unwrap_or(host);
+    host.parse::<IpAddr>().is_ok() || names.iter().any(|own| own.eq_ignore_ascii_case(name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn names(own: &str) -> Names {
+        Names::new(own, watch::channel(None).1)
+    }
+
     #[test]
     fn a_name_that_a_stranger_can_give_away_is_none_of_ours() {
-        let names = Names::new("Ctl.site.example");
+        let names = names("Ctl.site.example").all();
         for (name, ours) in [
             ("127.0.0.1", true),
             ("127.0.0.1:5116", true),
@@ -83,14 +103,14 @@ mod tests {
             ("[::1].evil.example", false),
             ("site.example", false),
         ] {
-            assert_eq!(names.is_ours(name), ours, "{name}");
+            assert_eq!(is_one_of(&names, name), ours, "{name}");
         }
-        assert!(!Names::new("").is_ours(""), "a host without a name");
+        assert!(!is_one_of(&self::names("").all(), ""), "a host without a name");
     }
 
     #[test]
     fn every_name_of_a_request_counts() {
-        let names = Names::new("ctl");
+        let names = names("ctl");
         let request = |uri: &str, hosts: &[&str]| {
             let mut request = Request::builder().uri(uri);
             for host in hosts {

@@ -10,7 +10,7 @@ use perilog_core::controller::overview::OverviewRequest;
 use perilog_core::controller::view::StatusView;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::page_cache::{PageCache, Question};
@@ -39,7 +39,7 @@ fn served(bounds: Bounds) -> Served {
     let metrics = Metrics::default();
     let steps = StepReader::open(&store).unwrap();
     let page_cache = || PageCache::new(inlet.clone(), "test");
-    let page = Some(Page { page_cache: page_cache(), names: Names::new("ctl") });
+    let page = Some(Page { page_cache: page_cache(), names: Names::new("ctl", watch::channel(None).1) });
     let health = page_cache();
     let site = Site {
         figures: Source {

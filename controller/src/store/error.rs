@@ -16,7 +16,7 @@ pub enum OpenError {
         dir.display()
     )]
     Network { dir: PathBuf, kind: &'static str },
-    #[error("{}: another controller is using this store", path.display())]
+    #[error("{}: another controller is using this store, or a restore is replacing it", path.display())]
     InUse { path: PathBuf },
     #[error(
         "the store has tables of version {found}, and this controller supports up to {ours}: use the release that \

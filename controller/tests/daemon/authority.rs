@@ -35,7 +35,12 @@ impl Authority {
     }
 
     pub(crate) fn controller(&self) -> TlsFiles {
-        self.issue("controller", "localhost", ExtendedKeyUsagePurpose::ServerAuth)
+        self.controller_as("localhost")
+    }
+
+    /// Makes the controller's certificate for this name, in place of an earlier one.
+    pub(crate) fn controller_as(&self, name: &str) -> TlsFiles {
+        self.issue("controller", name, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
     pub(crate) fn agent(&self, host: &str) -> ClientTls {

@@ -152,6 +152,28 @@ fn a_name_that_a_stranger_has_given_is_refused() {
     }
 }
 
+/// On two hosts people and nodes find the controller by a name that is the name of neither host.
+#[test]
+fn a_name_of_the_certificate_is_answered_also_after_a_reload() {
+    let mut bed = bed();
+    bed.authority.controller_as("ctl.site.example");
+    let controller = bed.start();
+    let status = |controller: &Controller, host: &str| {
+        let request = format!("GET /status.json HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        ask(address(controller), &request)
+    };
+    assert!(status(&controller, "CTL.site.example:5116").0.starts_with("HTTP/1.1 200"));
+    for stranger in ["other", "site.example", "ctl2.site.example"] {
+        let (head, body) = status(&controller, stranger);
+        assert!(head.starts_with("HTTP/1.1 421") && body.contains(", ctl.site.example"), "{stranger}: {head}\n{body}");
+    }
+    bed.authority.controller_as("ctl2.site.example");
+    controller.signal(rustix::process::Signal::HUP);
+    controller.wait_notified("READY=1");
+    assert!(status(&controller, "ctl2.site.example").0.starts_with("HTTP/1.1 200"));
+    assert!(status(&controller, "ctl.site.example").0.starts_with("HTTP/1.1 421"), "the name of the old certificate");
+}
+
 #[test]
 fn what_is_no_name_of_a_job_or_node_is_refused() {
     let mut bed = bed();

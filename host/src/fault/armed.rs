@@ -11,6 +11,17 @@ use nix::sys::signal::{Signal, raise};
 
 use super::{DIRECTORY, POINTS};
 
+/// File in [`DIRECTORY`], a FIFO, from which a waiting thread reads: a test writes to it, and the thread goes on.
+const GO: &str = "go";
+
+/// What happens to the process at an armed point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Signal(Signal),
+    /// The thread waits at the point, and the others go on.
+    Wait,
+}
+
 /// Lock that a thread holds while it reads and counts down an armed fault point: no two threads use the same count.
 static PASSING: Mutex<()> = Mutex::new(());
 
@@ -24,7 +35,8 @@ pub fn point(name: &str) {
     // process to another thread.
     let sprung = match order {
         Ok(None) => return,
-        Ok(Some(signal)) => raise(signal).map_err(io::Error::from),
+        Ok(Some(Order::Signal(signal))) => raise(signal).map_err(io::Error::from),
+        Ok(Some(Order::Wait)) => fs::read(Path::new(DIRECTORY).join(GO)).map(drop),
         Err(error) => Err(error),
     };
     if let Err(error) = sprung {
@@ -52,21 +64,22 @@ pub async fn point_when_waiting<F: Future>(name: &str, call: F) -> F::Output {
 }
 
 /// Reads the file that arms a fault point (for example `kill 3`), and counts the number down. At the last passing,
-/// removes the file and returns the signal. `None`: the point is not armed, or this is not the last passing.
-fn order(path: &Path) -> io::Result<Option<Signal>> {
+/// removes the file and returns the order. `None`: the point is not armed, or this is not the last passing.
+fn order(path: &Path) -> io::Result<Option<Order>> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         text => text?,
     };
     fs::remove_file(path)?;
     let (word, passings) = text.trim().split_once(' ').unwrap_or((text.trim(), "1"));
-    let signal = match word {
-        "kill" => Signal::SIGKILL,
-        "stop" => Signal::SIGSTOP,
+    let order = match word {
+        "kill" => Order::Signal(Signal::SIGKILL),
+        "stop" => Order::Signal(Signal::SIGSTOP),
+        "wait" => Order::Wait,
         other => return Err(io::Error::new(ErrorKind::InvalidData, format!("it is armed with {other:?}"))),
     };
     match passings.parse() {
-        Ok(0 | 1) => Ok(Some(signal)),
+        Ok(0 | 1) => Ok(Some(order)),
         Ok(passings) => {
             let passings: u32 = passings;
             fs::write(path, format!("{word} {}", passings - 1)).map(|()| None)
@@ -85,15 +98,13 @@ mod tests {
         let path = dir.path().join("x");
         let passing = || order(&path).map_err(|error| error.to_string());
         assert_eq!(passing(), Ok(None));
-        for (text, expected) in [("kill", Signal::SIGKILL), ("stop\n", Signal::SIGSTOP)] {
+        let kill = Order::Signal(Signal::SIGKILL);
+        for (text, expected) in [("kill", kill), ("stop\n", Order::Signal(Signal::SIGSTOP)), ("wait", Order::Wait)] {
             fs::write(&path, text).unwrap();
             assert_eq!((passing(), passing()), (Ok(Some(expected)), Ok(None)));
         }
         fs::write(&path, "kill 3").unwrap();
-        assert_eq!(
-            [passing(), passing(), passing(), passing()],
-            [Ok(None), Ok(None), Ok(Some(Signal::SIGKILL)), Ok(None)]
-        );
+        assert_eq!([passing(), passing(), passing(), passing()], [Ok(None), Ok(None), Ok(Some(kill)), Ok(None)]);
         for wrong in ["", "explode", "kill x"] {
             fs::write(&path, wrong).unwrap();
             assert!(passing().is_err(), "{wrong:?}");

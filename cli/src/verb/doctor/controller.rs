@@ -16,6 +16,7 @@ use toml::Table;
 use super::{Finding, Role, config, failover, flux, kernel, limits};
 use crate::endpoint::{Answer, Endpoint};
 use crate::text;
+use crate::verb::failover::hosts;
 
 /// Least free space in bytes on the store's disk; with less, doctor reports `wrong`. The store keeps 8 MiB aside (its
 /// reserve), so that running work can end on a full disk. Making the reserve takes twice its size, and without it the
@@ -67,7 +68,7 @@ pub(super) fn inspect(config: Option<&Table>, endpoint: &Endpoint, findings: &mu
     };
     limits::inspect(Role::Controller, nodes, findings);
     findings.extend(flux::inspect(config));
-    kernel::for_many(nodes, findings);
+    kernel::for_many(nodes, config.and_then(hosts).is_some(), findings);
 }
 
 fn store(config: &Table) -> Vec<Finding> {

@@ -58,6 +58,11 @@ fn alone(own: &Inventory, hosts: &HostList, mount: &Path) -> Vec<Finding> {
         let what = format!("systemd starts {units} at boot, and so does the cluster manager");
         found.push(Finding::wrong(ABOUT, what, format!("systemctl disable {units}")));
     }
+    if own.socket {
+        let what = "perilog-controller.socket is active: it would start the controller here after a move to the other \
+                    host, and hold the disk";
+        found.push(Finding::wrong(ABOUT, what, "systemctl stop perilog-controller.socket"));
+    }
     found.push(match (own.mounted, own.active) {
         (true, true) => Finding::ok(ABOUT, format!("this host is active: {mount} is mounted here")),
         (false, false) => Finding::ok(ABOUT, format!("this host is passive: {mount} is not mounted here")),
@@ -102,11 +107,13 @@ mod tests {
     #[test]
     fn a_host_is_active_or_passive_or_wrong() {
         let hosts: HostList = "ctl[0-1]".parse().unwrap();
-        let of = |host: &str, mounted, active, enabled: &[&str]| {
-            let enabled = enabled.iter().map(|unit| (*unit).to_owned()).collect();
-            let own = Inventory { host: host.to_owned(), mounted, active, enabled, ..Inventory::default() };
+        let shown = |own: Inventory| {
             let found = alone(&own, &hosts, Path::new("/var/lib/perilog"));
             found.iter().map(Finding::shown).collect::<Vec<_>>()
+        };
+        let of = |host: &str, mounted, active, enabled: &[&str]| {
+            let enabled = enabled.iter().map(|unit| (*unit).to_owned()).collect();
+            shown(Inventory { host: host.to_owned(), mounted, active, enabled, ..Inventory::default() })
         };
         for (found, expected) in [
             (of("ctl0", true, true, &[]), vec!["ok failover: this host is active: /var/lib/perilog is mounted here"]),
@@ -130,6 +137,12 @@ mod tests {
         ] {
             assert_eq!(found, expected);
         }
+        // A restore started it beside the service.
+        let active = Inventory { host: "ctl0".to_owned(), mounted: true, active: true, ..Inventory::default() };
+        let found = shown(Inventory { socket: true, ..active });
+        let [socket, active] = &found[..] else { panic!("{found:?}") };
+        assert!(socket.starts_with("wrong failover: perilog-controller.socket is active"), "{socket}");
+        assert!(active.starts_with("ok failover: this host is active"), "{active}");
     }
 
     #[test]

@@ -26,11 +26,11 @@ pub(super) fn clock(findings: &mut Vec<Finding>) {
 }
 
 /// Checks the settings of the kernel that a controller with this many nodes needs, and adds the findings. `nodes`:
-/// `None` if the number is unknown.
-pub(super) fn for_many(nodes: Option<u64>, findings: &mut Vec<Finding>) {
+/// `None` if the number is unknown. `moves`: the controller has two hosts (`[failover]`), and listens by itself.
+pub(super) fn for_many(nodes: Option<u64>, moves: bool, findings: &mut Vec<Finding>) {
     let read = |path: &str| std::fs::read_to_string(Path::new("/proc/sys").join(path)).ok()?.trim().parse::<u64>().ok();
     let nodes = nodes.unwrap_or(0).max(SOME_NODES);
-    findings.push(somaxconn(read("net/core/somaxconn"), nodes));
+    findings.push(somaxconn(read("net/core/somaxconn"), nodes, moves));
     findings.push(neighbours("ipv4", read("net/ipv4/neigh/default/gc_thresh3"), nodes));
     if Path::new("/proc/sys/net/ipv6").exists() {
         findings.push(neighbours("ipv6", read("net/ipv6/neigh/default/gc_thresh3"), nodes));
@@ -39,8 +39,12 @@ pub(super) fn for_many(nodes: Option<u64>, findings: &mut Vec<Finding>) {
 
 /// Checks the length of the kernel's listen queue (net.core.somaxconn). After a power failure many agents dial at the
 /// same moment, because the first dial of each has failed. `found`: the length; `None`: it cannot be read.
-fn somaxconn(found: Option<u64>, nodes: u64) -> Finding {
+fn somaxconn(found: Option<u64>, nodes: u64, moves: bool) -> Finding {
     const ABOUT: &str = "backlog";
+    let restart = match moves {
+        true => "perilog-controller, where it runs; and the same file on the other host",
+        false => "perilog-controller.socket",
+    };
     match found {
         None => Finding::skipped(ABOUT, "net.core.somaxconn cannot be read here"),
         Some(found) if found < nodes.min(65_535) => Finding::warning(
@@ -51,7 +55,7 @@ fn somaxconn(found: Option<u64>, nodes: u64) -> Finding {
             ),
             format!(
                 "echo 'net.core.somaxconn = {}' >/etc/sysctl.d/60-perilog.conf; sysctl --system; systemctl restart \
-                 perilog-controller.socket",
+                 {restart}",
                 nodes.next_power_of_two().min(65_535)
             ),
         ),
@@ -94,11 +98,15 @@ mod tests {
 
     #[test]
     fn a_kernel_for_a_laptop_is_too_small_for_a_cluster() {
-        assert_eq!(somaxconn(Some(4096), 4096).level, Level::Ok);
-        let small = somaxconn(Some(4096), 10_000);
+        assert_eq!(somaxconn(Some(4096), 4096, false).level, Level::Ok);
+        let small = somaxconn(Some(4096), 10_000, false);
         assert!(small.level == Level::Warning && small.todo.contains("somaxconn = 16384"), "{small:?}");
-        assert_eq!(somaxconn(Some(65_535), 200_000).level, Level::Ok);
-        assert_eq!(somaxconn(None, 1).level, Level::Skipped);
+        assert!(small.todo.ends_with("systemctl restart perilog-controller.socket"), "{small:?}");
+        // On two hosts the socket stays off.
+        let small = somaxconn(Some(4096), 10_000, true);
+        assert!(small.todo.contains("systemctl restart perilog-controller, where it runs"), "{small:?}");
+        assert_eq!(somaxconn(Some(65_535), 200_000, false).level, Level::Ok);
+        assert_eq!(somaxconn(None, 1, false).level, Level::Skipped);
         let small = neighbours("ipv4", Some(1024), 1000);
         assert!(small.level == Level::Warning && small.todo.contains("to 1024, 2048 and 4096"), "{small:?}");
         assert_eq!(

@@ -114,9 +114,14 @@ pub(in crate::verb) fn between(own: &Inventory, other: &Inventory) -> Vec<Differ
     found
 }
 
-/// Returns the command that gives the controller's user these ids, on a host where no process has them.
+/// Returns the command that gives the controller's user these ids, on a host where no process has them; and what to do
+/// first where another user or group has one of them.
 pub(in crate::verb) fn same_ids((uid, gid): (u32, u32)) -> String {
-    format!("groupmod -g {gid} {USER} && usermod -u {uid} -g {gid} {USER}, on the host without the controller")
+    format!(
+        "groupmod -g {gid} {USER} && usermod -u {uid} -g {gid} {USER}, on the host without the controller; where \
+         another user or group has such an id there (getent passwd {uid}; getent group {gid}), give that one another \
+         id first, in the same way"
+    )
 }
 
 #[cfg(test)]

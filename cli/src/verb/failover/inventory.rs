@@ -21,7 +21,8 @@ use crate::verb::init::state;
 use crate::verb::own_name;
 
 const MACHINE: &str = "/etc/machine-id";
-const UNITS: [&str; 2] = ["perilog-controller.socket", "perilog-controller.service"];
+const SOCKET: &str = "perilog-controller.socket";
+const UNITS: [&str; 2] = [SOCKET, "perilog-controller.service"];
 /// Directory of the drop-ins that an administrator writes. Drop-ins of packages come with their packages, and those of
 /// Pacemaker are in /run.
 const DROP_INS: &str = "/etc/systemd/system";
@@ -51,6 +52,8 @@ pub(in crate::verb) struct Inventory {
     pub(in crate::verb) mounted: bool,
     /// Whether the controller's service is active.
     pub(in crate::verb) active: bool,
+    /// Whether the controller's socket unit is active: it starts the service at the next dial.
+    pub(in crate::verb) socket: bool,
     /// SHA-256 of the host's machine id, which is itself a secret (machine-id(5)); `None`: the host has none. By it the
     /// controller notices that it has moved.
     pub(in crate::verb) machine: Option<String>,
@@ -126,16 +129,8 @@ pub(in crate::verb) fn here(contents: bool) -> Result<Inventory, Fault> {
     let table = config::printed(role, &main).ok_or_else(|| {
         Fault::Other("the controller's configuration cannot be read: perilog doctor controller says why".to_owned())
     })?;
-    let tls = ["ca", "cert", "key", "crl"].map(|key| config::text(&table, &["tls", key]).map(PathBuf::from));
     let mount = super::mount(&table);
-    let stays = |path: &PathBuf| !mount.is_some_and(|mount| moves(path, mount));
-    let own: Vec<PathBuf> = tls[1..3].iter().flatten().filter(|path| stays(path)).cloned().collect();
-    let mut files = BTreeMap::new();
-    for path in [main].into_iter().chain(drop_ins()?).chain(tls.into_iter().flatten()).filter(stays) {
-        if let Some(text) = read(&path, contents)? {
-            files.insert(path, text);
-        }
-    }
+    let (files, own) = of_host(&table, [main].into_iter().chain(drop_ins()?), contents)?;
     let units = units()?;
     Ok(Inventory {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -143,13 +138,33 @@ pub(in crate::verb) fn here(contents: bool) -> Result<Inventory, Fault> {
         hosts: config::text(&table, &["failover", "hosts"]).map(str::to_owned),
         mounted: mount.is_some_and(super::is_mounted),
         active: units.active,
+        socket: units.socket,
         machine: machine(&fs::read_to_string(MACHINE).unwrap_or_default()),
         enabled: units.enabled,
         user: user(),
         files,
         own,
-        hooks: hooks(&table).into_iter().filter(|(path, _)| stays(path)).collect(),
+        hooks: hooks(&table).into_iter().filter(|(path, _)| stays(path, mount)).collect(),
     })
+}
+
+/// Returns the files that a host has for itself, `configuration` and those of `[tls]`, and the paths of the
+/// controller's own certificate and key among them. `table`: the whole configuration.
+fn of_host(
+    table: &Table,
+    configuration: impl Iterator<Item = PathBuf>,
+    contents: bool,
+) -> Result<(BTreeMap<PathBuf, Text>, Vec<PathBuf>), Fault> {
+    let mount = super::mount(table);
+    let tls = ["ca", "cert", "key", "crl"].map(|key| config::text(table, &["tls", key]).map(PathBuf::from));
+    let own = tls[1..3].iter().flatten().filter(|path| stays(path, mount)).cloned().collect();
+    let mut files = BTreeMap::new();
+    for path in configuration.chain(tls.into_iter().flatten()).filter(|path| stays(path, mount)) {
+        if let Some(text) = read(&path, contents)? {
+            files.insert(path, text);
+        }
+    }
+    Ok((files, own))
 }
 
 /// State of the controller's units on this host.
@@ -159,6 +174,8 @@ pub(in crate::verb) struct Units {
     pub(in crate::verb) enabled: Vec<String>,
     /// Whether the service is active.
     pub(in crate::verb) active: bool,
+    /// Whether the socket unit is active.
+    pub(in crate::verb) socket: bool,
 }
 
 pub(in crate::verb) fn units() -> Result<Units, Fault> {
@@ -166,7 +183,10 @@ pub(in crate::verb) fn units() -> Result<Units, Fault> {
     for unit in UNITS {
         let Some(state) = state(unit)? else { continue };
         found.enabled.extend(state.enabled.then(|| unit.to_owned()));
-        found.active |= state.active && unit.ends_with(".service");
+        match unit {
+            SOCKET => found.socket = state.active,
+            _ => found.active = state.active,
+        }
     }
     Ok(found)
 }
@@ -174,6 +194,11 @@ pub(in crate::verb) fn units() -> Result<Units, Fault> {
 /// Returns user id and group id of the controller's user; `None`: there is no such user.
 pub(in crate::verb) fn user() -> Option<(u32, u32)> {
     accounts::account(USER).ok().map(|account| (account.uid, account.gid))
+}
+
+/// Returns `true` if the file stays on its host when the controller moves with the file system on `mount`.
+fn stays(path: &Path, mount: Option<&Path>) -> bool {
+    !mount.is_some_and(|mount| moves(path, mount))
 }
 
 /// Returns `true` if the file moves with the controller: it is below the mount, or a link to a file there. On the host
@@ -311,6 +336,32 @@ mod tests {
         fs::write(&path, &huge).unwrap();
         let found = read(&path, true).unwrap().unwrap();
         assert_eq!((found.sha256, found.contents), (digest(huge.as_bytes()), None));
+    }
+
+    /// A revocation list of one host alone would let a thief in at the other.
+    #[test]
+    fn each_file_of_a_host_is_in_its_inventory() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = ["controller.toml", "site.toml", "ca.pem", "cert.pem", "key.pem", "crl.pem"];
+        let paths = names.map(|name| dir.path().join(name));
+        for path in &paths {
+            fs::write(path, path.display().to_string()).unwrap();
+        }
+        let [main, drop_in, ca, cert, key, crl] = &paths;
+        let tls = format!("[tls]\nca = {ca:?}\ncert = {cert:?}\nkey = {key:?}\ncrl = {crl:?}\n");
+        let found = |text: &str| {
+            let configuration = [main.clone(), drop_in.clone()].into_iter();
+            let (files, own) = of_host(&text.parse().unwrap(), configuration, false).unwrap();
+            (files.into_keys().collect::<Vec<_>>(), own)
+        };
+        let mut all = paths.to_vec();
+        all.sort();
+        assert_eq!(found(&tls), (all.clone(), vec![cert.clone(), key.clone()]));
+        fs::remove_file(crl).unwrap();
+        all.retain(|path| path != crl);
+        assert_eq!(found(&tls).0, all, "a file that is missing is a difference");
+        let moves = format!("{tls}[failover]\nhosts = 'ctl[0-1]'\nmount = {:?}\n", dir.path());
+        assert_eq!(found(&moves), (vec![], vec![]), "what moves is of no host");
     }
 
     /// A certificate on the disk that moves was missing on the passive host.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use perilog_core::Span;
+use perilog_host::mount::is_mounted;
 
 use super::act::{AGENT, Acting};
 use super::record::{Now, Record};
@@ -56,8 +57,8 @@ pub(super) fn take_back(
     out: &mut Out,
 ) -> Result<(), Fault> {
     let is_installed = |unit: &str| units::state(unit).is_ok_and(|state| state.is_some());
-    let has_store = role == Role::Controller && Path::new(STORE).exists();
-    let plan = plan(role, &record, authority, has_store, is_installed, Record::now);
+    let stays = if role == Role::Controller { Stays::of(Path::new(STORE)) } else { Stays::Nothing };
+    let plan = plan(role, &record, authority, stays, is_installed, Record::now);
     let wait = Span::parse("1m").map_err(|error| Fault::Other(error.to_string()))?;
     // `undo` asks no daemon, so it never uses this socket.
     let endpoint = Endpoint { daemon: Daemon::Agent, path: PathBuf::from("/run/perilog/agent.sock") };
@@ -65,12 +66,46 @@ pub(super) fn take_back(
     show_and_do(&plan, &Common { dry_run, wait }, out, &mut act).map(drop)
 }
 
+/// What is at [`STORE`], which `undo` leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stays {
+    Nothing,
+    Directory,
+    /// A file system of its own, which another host of the controller may need.
+    FileSystem,
+}
+
+impl Stays {
+    fn of(directory: &Path) -> Self {
+        match (directory.exists(), is_mounted(directory)) {
+            (false, _) => Self::Nothing,
+            (true, Ok(false)) => Self::Directory,
+            // An error, too: then the note names no command that removes the store of another host.
+            (true, _) => Self::FileSystem,
+        }
+    }
+
+    fn note(self) -> Option<String> {
+        match self {
+            Self::Nothing => None,
+            Self::Directory => Some(format!(
+                "stays: {STORE}, with the store and the authority that has enrolled nodes; if no node needs them: \
+                 rm -r {STORE}"
+            )),
+            Self::FileSystem => Some(format!(
+                "stays: {STORE}, a file system of its own, with the store and the authority that has enrolled nodes; \
+                 another host of the controller may need it"
+            )),
+        }
+    }
+}
+
 /// Plans what `undo` removes. `now`: returns the state of a file, compared with the record.
 fn plan(
     role: Role,
     record: &Record,
     authority: bool,
-    has_store: bool,
+    store: Stays,
     is_installed: impl Fn(&str) -> bool,
     now: impl Fn(&Path, Option<&str>) -> Now,
 ) -> Plan {
@@ -109,12 +144,7 @@ fn plan(
              command, or type rm -r {dir} afterwards"
         ));
     }
-    if has_store {
-        plan.note(format!(
-            "stays: {STORE}, with the store and the authority that has enrolled nodes; if no node needs them: \
-             rm -r {STORE}"
-        ));
-    }
+    store.note().into_iter().for_each(|note| plan.note(note));
     plan
 }
 
@@ -137,7 +167,7 @@ mod tests {
                 Some("/etc/gone.toml") => Now::Gone,
                 _ => Now::Same,
             };
-            plan(role, &record, authority, false, |unit| unit != "gone.service", now).texts()
+            plan(role, &record, authority, Stays::Nothing, |unit| unit != "gone.service", now).texts()
         };
         let whole = [
             "+ disable and stop a.service",
@@ -152,7 +182,22 @@ mod tests {
         assert_eq!(texts(Role::Controller, false), whole.into_iter().filter(|text| of(text)).collect::<Vec<_>>());
         assert!(texts(Role::Node, true).contains(&"+ let systemd read its units again (daemon-reload)".to_owned()));
         record.enabled.clear();
-        let words = plan(Role::Node, &record, false, false, |_| true, |_, _| Now::Gone).texts();
+        let words = plan(Role::Node, &record, false, Stays::Nothing, |_| true, |_, _| Now::Gone).texts();
         assert_eq!(words[1], "+ restart perilog-agent.service, which was enabled before init; scripts keep running");
+    }
+
+    /// On the active host of two, the printed command emptied the disk of both.
+    #[test]
+    fn a_disk_that_moves_is_not_to_be_emptied() {
+        let notes = |place: &str| {
+            let record = Record::empty("/etc/perilog/init-controller.json".into());
+            let stays = Stays::of(Path::new(place));
+            plan(Role::Controller, &record, false, stays, |_| true, |_, _| Now::Gone).notes().join("\n")
+        };
+        assert_eq!(notes("/none"), "");
+        let directory = tempfile::tempdir().unwrap();
+        assert!(notes(&directory.path().display().to_string()).contains("if no node needs them: rm -r"));
+        let mounted = notes("/proc");
+        assert!(mounted.contains("another host of the controller may need it") && !mounted.contains("rm -r"));
     }
 }

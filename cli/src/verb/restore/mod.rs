@@ -4,6 +4,11 @@
 //! as the controller's user: with the changes in SQLite's log beside FILE, and with a stamp, so that the controller
 //! takes FILE for a copy. FILE is refused, before anything is stopped or replaced, unless a controller could start with
 //! it. The anchor beside the store stays. The old store stays under another name, unless FILE is that store.
+//!
+//! On two hosts (`[failover]`), the store is replaced where its disk is mounted, and the controller's service alone is
+//! started: the address may move on, and an active socket would then start the controller here again. The cluster
+//! manager may start the controller at any moment, so the restore holds the store's lock until the copy is in its
+//! place.
 
 mod place;
 
@@ -12,9 +17,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
+use toml::Table;
 
 use crate::fault::Fault;
 use crate::out::{Page, Render};
+use crate::verb::failover;
 use place::{NotPut, Place};
 
 const CONTROLLER: &str = "perilog-controller";
@@ -43,7 +50,8 @@ pub(crate) fn restore(args: &Args) -> Result<Restored, Fault> {
     if !rustix::process::geteuid().is_root() {
         return Err(Fault::Other("run this as root: it stops the controller and replaces the store".to_owned()));
     }
-    let store = store(args.config.as_deref())?;
+    let config = config(args.config.as_deref())?;
+    let (store, start) = (store(&config)?, Start::of(&config)?);
     let place = Place::open(&store)?;
     if place.makes(&args.file) {
         let text = format!("{} has a name that a restore uses itself; give the copy another name", args.file.display());
@@ -58,16 +66,17 @@ pub(crate) fn restore(args: &Args) -> Result<Restored, Fault> {
     }
     let ran = ask(Command::new("systemctl").args(["is-active", "--quiet", SERVICE])).is_ok();
     ask(Command::new("systemctl").arg("stop").args([SOCKET, SERVICE]))?;
+    let lock = place.lock()?;
     let prepared = if is_in_place { prepare() } else { Ok(()) };
     let put = prepared.map_err(NotPut::from).and_then(|()| place.put(!is_in_place));
-    let start = || ask(Command::new("systemctl").arg("start").args([SOCKET, SERVICE]));
+    drop(lock);
     match put {
         Ok(before) => {
-            start()?;
+            start.now()?;
             Ok(Restored { file: args.file.clone(), store, before })
         }
         Err(NotPut { fault, is_kept: true }) if ran => {
-            start()?;
+            start.now()?;
             Err(fault)
         }
         Err(NotPut { fault, is_kept: false }) => {
@@ -77,6 +86,37 @@ pub(crate) fn restore(args: &Args) -> Result<Restored, Fault> {
         Err(NotPut { fault, .. }) => Err(Fault::Other(format!(
             "{fault}; the controller did not run before, and was not started with that store"
         ))),
+    }
+}
+
+/// The units that run the controller, and the verb of systemctl(1) that starts them with the new store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Start {
+    verb: &'static str,
+    units: &'static [&'static str],
+}
+
+impl Start {
+    /// # Errors
+    /// The controller has two hosts, and the disk with the store is not mounted on this one.
+    fn of(config: &Table) -> Result<Self, Fault> {
+        match failover::mount(config) {
+            None => Ok(Self { verb: "start", units: &[SOCKET, SERVICE] }),
+            // A start of the cluster manager that meets the lock fails: the restart does not wait for it.
+            Some(mount) if failover::is_mounted(mount) => Ok(Self { verb: "restart", units: &[SERVICE] }),
+            Some(mount) => Err(Fault::Other(format!(
+                "no file system is mounted on {} here, and by [failover] the store is on one: restore on the host that \
+                 has mounted it (crm_mon -1)",
+                mount.display()
+            ))),
+        }
+    }
+
+    fn now(self) -> Result<(), Fault> {
+        // Failed starts count, and past the unit's limit systemd refuses another one. A unit that has not failed is
+        // left as it is.
+        let _ = ask(Command::new("systemctl").args(["reset-failed", SERVICE]));
+        ask(Command::new("systemctl").arg(self.verb).args(self.units)).map(drop)
     }
 }
 
@@ -92,14 +132,19 @@ fn ask(command: &mut Command) -> Result<String, Fault> {
     Err(Fault::Other(crate::text::line(&if why.is_empty() { format!("{name}: {}", output.status) } else { why })))
 }
 
-fn store(config: Option<&Path>) -> Result<PathBuf, Fault> {
+/// Returns the controller's whole configuration.
+fn config(file: Option<&Path>) -> Result<Table, Fault> {
     let mut command = Command::new(CONTROLLER);
-    if let Some(config) = config {
-        command.arg("--config").arg(config);
+    if let Some(file) = file {
+        command.arg("--config").arg(file);
     }
-    let printed = ask(command.arg("--print-config"))?;
-    let table: Option<toml::Table> = printed.parse().ok();
-    let store = table.as_ref().and_then(|table| table.get("store")?.as_str().map(PathBuf::from));
+    ask(command.arg("--print-config"))?
+        .parse()
+        .map_err(|_| Fault::Other(format!("this perilog cannot read what {CONTROLLER} --print-config prints")))
+}
+
+fn store(config: &Table) -> Result<PathBuf, Fault> {
+    let store = config.get("store").and_then(|store| store.as_str().map(PathBuf::from));
     store.ok_or_else(|| Fault::Other(format!("{CONTROLLER} --print-config names no store: is it an older version?")))
 }
 
@@ -138,6 +183,18 @@ impl Render for Restored {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The socket would start the controller again on a host from which it has moved away.
+    #[test]
+    fn of_two_hosts_the_one_with_the_disk_starts_the_service_alone() {
+        let start = |text: &str| Start::of(&text.parse().unwrap()).map_err(|fault| fault.to_string());
+        let one = "store = '/var/lib/perilog/controller.db'\n";
+        assert_eq!(start(one).unwrap().units, [SOCKET, SERVICE]);
+        let two = format!("{one}[failover]\nhosts = 'ctl[0-1]'\n");
+        assert_eq!(start(&format!("{two}mount = '/proc'")).unwrap().units, [SERVICE]);
+        let refused = start(&format!("{two}mount = '/none'")).unwrap_err();
+        assert!(refused.starts_with("no file system is mounted on /none here"), "{refused}");
+    }
 
     /// Restores `from` as `store`, as the verb does with a controller that copies the bytes.
     fn restored(from: &Path, store: &Path, keep: bool) -> Result<Option<PathBuf>, NotPut> {
@@ -211,6 +268,31 @@ mod tests {
         place.put(true).unwrap();
         assert!(is_as_it_was(), "a copy that was exchanged for a link");
         assert!(store.symlink_metadata().unwrap().is_symlink(), "it is moved as the link that it is");
+        symlink(&victim, dir.path().join("c.db-lock")).unwrap();
+        assert!(place.lock().unwrap_err().to_string().contains("c.db-lock"), "the lock of another file");
+        assert!(is_as_it_was(), "a lock that is a link");
+    }
+
+    /// The cluster manager started the controller while the store was replaced, and its commits were lost.
+    #[test]
+    fn no_controller_starts_while_a_store_is_replaced() {
+        use rustix::fs::{FlockOperation, flock};
+        use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::open(&dir.path().join("c.db")).unwrap();
+        let lock = place.lock().unwrap();
+        // As the controller takes it.
+        let path = dir.path().join("c.db-lock");
+        let controller = || fs::File::options().read(true).write(true).open(&path).unwrap();
+        let taken = |file: &fs::File| flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        assert!(!taken(&controller()), "a controller starts");
+        let (found, of) = (fs::metadata(&path).unwrap(), fs::metadata(dir.path()).unwrap());
+        assert_eq!((found.uid(), found.gid(), found.permissions().mode() & 0o777), (of.uid(), of.gid(), 0o600));
+        drop(lock);
+        let running = controller();
+        assert!(taken(&running), "the controller starts after it");
+        let refused = place.lock().unwrap_err().to_string();
+        assert!(refused.contains("c.db-lock: a controller runs with this store"), "{refused}");
     }
 
     /// Root must not copy, into a directory of the controller's user, what only root may read.

@@ -11,7 +11,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawMode, Stat};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RawMode, Stat, flock};
+use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 
 use super::{CONTROLLER, ask};
@@ -23,6 +24,8 @@ const LOGS: [&str; 2] = ["-wal", "-journal"];
 const RECEIVED: &str = "-received";
 /// End of the name of the stamped copy, until it takes the store's name.
 const COPY: &str = "-restore";
+/// End of the name of the file that a controller locks (flock(2)) as long as it has the store open.
+const LOCK: &str = "-lock";
 
 /// The directory of the store, open, and the name of the store's file in it.
 #[derive(Debug)]
@@ -66,6 +69,32 @@ impl Place {
         let is =
             |path: PathBuf| path.canonicalize().is_ok_and(|path| file.canonicalize().is_ok_and(|file| file == path));
         [RECEIVED, COPY].into_iter().any(|end| is(self.path(end)))
+    }
+
+    /// Takes the lock that a controller holds as long as it has the store open: one that is started before the returned
+    /// file is closed ends with an error, and reads nothing.
+    ///
+    /// # Errors
+    /// A controller runs with the store, or the file cannot be locked.
+    pub(super) fn lock(&self) -> Result<File, Fault> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let open = |flags| rustix::fs::openat(&self.directory, self.name(LOCK), flags, Mode::RUSR | Mode::WUSR);
+        let locked = || -> rustix::io::Result<File> {
+            let file = match open(flags | OFlags::CREATE | OFlags::EXCL) {
+                Ok(made) => rustix::fs::fchown(&made, Some(self.owner.0), Some(self.owner.1)).map(|()| made),
+                Err(Errno::EXIST) => open(flags),
+                Err(error) => Err(error),
+            }?;
+            flock(&file, FlockOperation::NonBlockingLockExclusive).map(|()| File::from(file))
+        };
+        locked().map_err(|error| match error {
+            Errno::WOULDBLOCK => Fault::Other(format!(
+                "{}: a controller runs with this store, which stays as it is: end it (if a cluster manager starts it: \
+                 failover.md in /usr/share/doc/perilog), and type this command again",
+                self.path(LOCK).display()
+            )),
+            error => self.fault("cannot lock", LOCK)(error.into()),
+        })
     }
 
     /// Makes a stamped copy of `file` beside the store. `controller` makes it from the first path at the second one,

@@ -239,7 +239,7 @@ fn inspect(first: &Inventory, record: Option<&Record>) -> Result<There, Fault> {
     let group = |name: &str| accounts::group_id(name).map_err(|error| error.to_string());
     let users = users.into_iter().map(|name| (name.clone(), user(&name))).collect();
     let groups = groups.into_iter().map(|name| (name.clone(), group(&name))).collect();
-    let Units { enabled, active } = inventory::units()?;
+    let Units { enabled, active, .. } = inventory::units()?;
     let (host, systemd, installed) = (own_name(), units::systemd_runs(), Role::Controller.program().exists());
     Ok(There { host, systemd, installed, user: inventory::user(), enabled, active, files, extra, users, groups })
 }
