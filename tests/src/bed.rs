@@ -92,10 +92,13 @@ impl Builder {
         for (index, ((address, name), (_, base))) in hosts.iter().zip(self.nodes).enumerate() {
             let base = base.unwrap_or_else(Base::common);
             let node = Node::new(&reaper, index, name, address, base)?;
-            upper::furnish(&node, &[&hosts[..], &self.aliases].concat())?;
             nodes.push(node);
         }
-        Ok(Bed { nodes, reaper })
+        let hosts = [&hosts[..], &self.aliases].concat();
+        for node in &nodes {
+            upper::furnish(node, &hosts)?;
+        }
+        Ok(Bed { nodes, hosts, reaper })
     }
 
     /// Makes the bed, boots every node and waits until the nodes have booted.
@@ -111,6 +114,8 @@ impl Builder {
 pub struct Bed {
     // Fields drop in order: first the nodes' own processes, then the reaper and the directory.
     nodes: Vec<Node>,
+    /// Lines of the nodes' /etc/hosts: address and name.
+    hosts: Vec<(String, String)>,
     reaper: Reaper,
 }
 
@@ -139,6 +144,13 @@ impl Bed {
     pub fn node(&self, name: &str) -> Result<&Node> {
         let node = self.nodes.iter().find(|node| node.name() == name);
         node.ok_or_else(|| anyhow!("this bed has no node {name}: {:?}", self.names()))
+    }
+
+    /// Makes a node, which is off, another machine with the same name and address: no file of the first is left.
+    pub(crate) fn replace(&self, name: &str) -> Result<()> {
+        let node = self.node(name)?;
+        node.erase()?;
+        upper::furnish(node, &self.hosts)
     }
 
     fn names(&self) -> Vec<&str> {

@@ -32,7 +32,7 @@ use crate::node::Node;
 use crate::{Output, wait_until};
 
 pub use fits::fits;
-pub use read::{Page, Step, What};
+pub use read::{Page, Step, What, illustrated, row};
 
 /// Time limit for one command of a page.
 const COMMAND: Duration = Duration::from_secs(120);

@@ -4,12 +4,12 @@
 //!   ctl0 10.77.0.2 ── corosync, pacemaker ── ctl1 10.77.0.3        n0..n3: agents, which dial `ctl`, 10.77.0.200
 //!     │                                        │
 //!     └── group perilog: /dev/perilog on /var/lib/perilog, 10.77.0.200, perilog-controller.service ── on one of them
-//!     └── fence_bed asks the power switch, 10.77.0.1:5199, in this process (`failover/switch.rs`)
+//!     └── fence_bed asks the power switch, 10.77.0.1:5199, in this process (`failover/switch.rs`): a BMC, then a strip
 //! ```
 //!
 //! * The shared disk is a loop device over a file (`failover/disk.rs`). A power cut stops its file system without a
 //!   flush, so what a daemon has not synced is lost.
-//! * What an administrator writes and types is in `failover/site.rs`.
+//! * What an administrator writes and types is that of docs/failover.md, by `failover/site.rs`.
 //! * [`Failover::under_load`] strikes while prologs and epilogs run, and compares the ledgers afterwards.
 
 mod disk;
@@ -101,9 +101,15 @@ impl Failover {
         other.context("no other host")
     }
 
-    /// Returns the requests that the power switch has carried out so far, such as `reboot ctl0`.
+    /// Returns the requests that the power switch has carried out so far: `reboot ctl0-bmc` by the BMC of a host that
+    /// has power, otherwise `reboot ctl0` by the power strip.
     pub fn fenced(&self) -> Vec<String> {
         self.power.done()
+    }
+
+    /// Returns the requests so far for a fence device that had no power or was broken.
+    pub fn refused(&self) -> Vec<String> {
+        self.power.refused()
     }
 
     /// Waits until a condition holds. The error shows Pacemaker's state and the nodes.
@@ -128,6 +134,16 @@ impl Failover {
         })?;
         self.cluster().wait_online()?;
         settled.context("no host")
+    }
+
+    /// Waits until Pacemaker has this number of nodes that the host reaches, and has drawn its conclusions.
+    pub fn wait_reaches(&self, host: &Node, count: usize) -> Result<()> {
+        self.wait(&format!("Pacemaker has {count} nodes that {} reaches", host.name()), || {
+            // The controller may just move.
+            let Ok(active) = self.active() else { return Ok(false) };
+            Ok(active.run(&site::reached(host.name()))?.stdout.trim() == count.to_string())
+        })?;
+        self.active()?.run(&site::WAIT)?.ok().map(drop)
     }
 
     /// Waits until the controller answers on this host.
@@ -155,9 +171,29 @@ impl Failover {
         self.power.off(host)
     }
 
+    /// Has the fence devices of a host no longer act, or act again.
+    pub fn break_fencing(&self, host: &Node, is_broken: bool) {
+        self.power.set_broken(host, is_broken);
+    }
+
+    /// Returns `true` if Pacemaker does not know whether the other host is dead, as `host` shows it.
+    pub fn is_unclean(&self, host: &Node) -> Result<bool> {
+        Ok(state(host).contains(&format!("{}: UNCLEAN (offline)", self.other(host)?.name())))
+    }
+
+    /// Has Pacemaker believe that the other host is dead, as an operator on `host` does who has looked.
+    pub fn confirm(&self, host: &Node) -> Result<()> {
+        host.run(&site::confirm(self.other(host)?.name()))?.ok().map(drop)
+    }
+
     /// Cuts the two hosts off from each other. Each still reaches the power switch and the nodes.
     pub fn cut_between_hosts(&self) -> Result<()> {
         self.cluster().hosts().iter().try_for_each(|host| host.separate(true))
+    }
+
+    /// Cuts a host off from one node. It still reaches the others.
+    pub fn cut_from_node(&self, host: &Node, node: &Node) -> Result<()> {
+        [host, node].into_iter().try_for_each(|node| node.separate(true))
     }
 
     /// Cuts a host off from the nodes. It still reaches the other host and the power switch.
@@ -170,8 +206,7 @@ impl Failover {
         host.cut()
     }
 
-    /// Ends the cuts of [`cut_between_hosts`](Self::cut_between_hosts) and [`cut_from_nodes`](Self::cut_from_nodes). A
-    /// host that was fenced meanwhile has a new link.
+    /// Ends the cuts of hosts from each other and from nodes. A host that was fenced meanwhile has a new link.
     pub fn join(&self) {
         for node in self.cluster().bed().nodes() {
             // A host that just boots has no link yet.

@@ -79,11 +79,24 @@ impl Node {
             hub: reaper.hub(),
             power: Mutex::new(None),
         };
+        node.make_directories()?;
+        Ok(node)
+    }
+
+    fn make_directories(&self) -> Result<()> {
         for part in ["upper/usr", "work", "work-usr", "root"] {
-            let path = node.own_directory().join(part);
+            let path = self.own_directory().join(part);
             std::fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
         }
-        Ok(node)
+        Ok(())
+    }
+
+    /// Removes all files of the node, which is off.
+    pub(crate) fn erase(&self) -> Result<()> {
+        ensure!(!self.is_up(), "{} is on", self.name);
+        let path = self.own_directory();
+        std::fs::remove_dir_all(&path).with_context(|| format!("removing {}", path.display()))?;
+        self.make_directories()
     }
 
     /// Returns the node's host name.

@@ -41,9 +41,19 @@ impl Page {
     /// # Errors
     /// The page does not exist, or one of the errors of [`parse`](Self::parse).
     pub fn open(name: &str) -> Result<Self> {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
-        let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-        Self::parse(&format!("docs/{name}"), &text)
+        Self::parse(&format!("docs/{name}"), &text(name)?)
+    }
+
+    /// Returns the text of a file that the page has the reader write.
+    ///
+    /// # Errors
+    /// The page has no file of this path.
+    pub fn file(&self, path: &str) -> Result<&str> {
+        let found = self.steps.iter().find_map(|step| match &step.what {
+            What::File { path: written, text, .. } if written == path => Some(text.as_str()),
+            _ => None,
+        });
+        found.with_context(|| format!("{} has no file {path}", self.name))
     }
 
     /// Parses the Markdown of a page into steps; `name` is for messages.
@@ -76,6 +86,39 @@ impl Page {
             }
         }
         Ok(Self { name: name.to_owned(), steps })
+    }
+}
+
+fn text(name: &str) -> Result<String> {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
+    std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
+}
+
+/// Returns the commands of a table's row in a page of the book: all that is between backticks behind its first cell.
+///
+/// # Errors
+/// The page has no row, or several, with this first cell.
+pub fn row(name: &str, first: &str) -> Result<Vec<String>> {
+    let row = only(name, &text(name)?, &format!("| {first} | "))?;
+    Ok(row.split('`').skip(1).step_by(2).map(str::to_owned).collect())
+}
+
+/// Returns the command behind the prompt `# ` that a page of the book has in one line of a `text` block. `start`: the
+/// beginning of the command.
+///
+/// # Errors
+/// The page has no such line, or several.
+pub fn illustrated(name: &str, start: &str) -> Result<String> {
+    Ok(format!("{start}{}", only(name, &text(name)?, &format!("# {start}"))?))
+}
+
+/// Returns the rest of the one line of a page that begins with `start`.
+fn only(name: &str, text: &str, start: &str) -> Result<String> {
+    let mut rests = text.lines().filter_map(|line| line.strip_prefix(start));
+    match (rests.next(), rests.next()) {
+        (Some(rest), None) => Ok(rest.to_owned()),
+        (None, _) => bail!("docs/{name} has no line that begins with {start:?}"),
+        (Some(_), Some(_)) => bail!("docs/{name} has several lines that begin with {start:?}"),
     }
 }
 
@@ -199,6 +242,17 @@ mod tests {
         ] {
             let error = format!("{:#}", Page::parse("docs/x.md", text).unwrap_err());
             assert!(error.contains(part) && error.starts_with("docs/x.md:"), "{error}");
+        }
+        assert_eq!(page.file("/x/y").unwrap(), "#!/bin/sh\n# /x/y, mode 0755\n");
+        assert!(page.file("/x/z").is_err());
+    }
+
+    #[test]
+    fn one_line_is_found_and_not_one_of_two() {
+        let text = "| stop it | `one` and `two` |\n| start it | x |\n| start it | y |\n";
+        assert_eq!(only("x.md", text, "| stop it | ").unwrap(), "`one` and `two` |");
+        for start in ["| start it | ", "| move it | "] {
+            assert!(only("x.md", text, start).unwrap_err().to_string().contains("docs/x.md has"), "{start}");
         }
     }
 }

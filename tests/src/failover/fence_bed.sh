@@ -1,7 +1,7 @@
 #!/bin/bash
 # Fence agent of the bed (/usr/sbin/fence_bed on the controller's hosts): asks the bed's power switch, a server on the
-# bed's bridge, as a site's agent asks a power strip or a BMC. It succeeds only after the switch has done what it was
-# asked; a host that is cut off from the bridge cannot fence.
+# bed's bridge, as a site's agent asks a power strip or a BMC (`plug=ctl0-bmc`, which has no power when its host has none).
+# It succeeds only after the switch has done what it was asked; a host that is cut off from the bridge cannot fence.
 action=reboot plug=
 # crmsh asks by option, Pacemaker by standard input.
 [ "${1:-}" != -o ] || action=$2
@@ -18,7 +18,7 @@ if [ "$action" = metadata ]; then
 <longdesc>Asks the power switch of a test bed.</longdesc>
 <parameters>
 <parameter name="action" unique="0" required="1"><content type="string" default="reboot"/><shortdesc lang="en">Action</shortdesc></parameter>
-<parameter name="plug" unique="1" required="1"><content type="string"/><shortdesc lang="en">Name of the host</shortdesc></parameter>
+<parameter name="plug" unique="1" required="1"><content type="string"/><shortdesc lang="en">Name of the host, or of its BMC</shortdesc></parameter>
 </parameters>
 <actions>
 <action name="on" automatic="0"/><action name="off"/><action name="reboot"/><action name="status"/>

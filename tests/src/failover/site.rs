@@ -1,5 +1,6 @@
 //! Files and commands by which an administrator has two hosts for the controller: Corosync, Pacemaker, and the group
-//! that moves. One place, so that the guide's page can replace it.
+//! that moves. The files are those of the page about two hosts (docs/failover.md), so that the faults of the tests meet
+//! what its readers have; [`FENCING`], [`GROUP_FILE`] and the like name the few differences.
 //!
 //! The set-up is one text for crmsh (`crm configure load`), because twenty readable lines beat sixty of XML, and Debian
 //! and SUSE have it. All later commands are Pacemaker's own (`crm_resource`, `crm_mon`), which every distribution has.
@@ -10,11 +11,12 @@
 //!   that dials in between waits in the backlog. So it is not in the group; the controller itself listens.
 //! * Pacemaker switches systemd's own `Restart=` off by a drop-in, `50-pacemaker.conf`. A killed controller would then
 //!   be away until the next monitor. The package has a drop-in of a later name, `60-restart.conf`.
-//! * A group has the sum of its members' stickiness: with `multiplier=100` and a stickiness of 150, a host that reached
-//!   no node kept the group.
+//! * A group has the sum of its members' stickiness, here 300, which the score of `reach` has to beat. With that score
+//!   for each node that a host reaches, the group moved for one node that the active host alone did not reach.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
+use crate::book::Page;
 use crate::node::Node;
 
 /// Mount point of the shared disk.
@@ -22,69 +24,50 @@ pub(super) const STORE: &str = "/var/lib/perilog";
 /// Name of the group that Pacemaker moves.
 pub(super) const GROUP: &str = "perilog";
 
+/// Page whose files the hosts of a bed have.
+const PAGE: &str = "failover.md";
 /// Configuration of Corosync on both hosts.
-const COROSYNC: &str = "totem {
-    version: 2
-    cluster_name: perilog
-    transport: knet
-    crypto_cipher: aes256
-    crypto_hash: sha256
-    token: 3000
-}
-nodelist {
-    node {
-        name: ctl0
-        nodeid: 1
-        ring0_addr: 10.77.0.2
-    }
-    node {
-        name: ctl1
-        nodeid: 2
-        ring0_addr: 10.77.0.3
-    }
-}
-quorum {
-    provider: corosync_votequorum
-    two_node: 1
-}
-logging {
-    to_syslog: yes
-}
-";
-
-/// Fencing by the bed's power switch, for `crm configure load update`. `pcmk_delay_base` decides the race of two hosts
-/// that fence each other.
-pub(super) const FENCING: &str = "primitive fence-ctl0 stonith:fence_bed \\
-    params plug=ctl0 pcmk_host_list=ctl0 pcmk_delay_base=3s op monitor interval=60s
-primitive fence-ctl1 stonith:fence_bed \\
-    params plug=ctl1 pcmk_host_list=ctl1 op monitor interval=60s
-location fence-ctl0-elsewhere fence-ctl0 -inf: ctl0
-location fence-ctl1-elsewhere fence-ctl1 -inf: ctl1
-property stonith-enabled=true stonith-timeout=120s
-";
-
-/// The group, and where it may run, for `crm configure load update`; `NODES` is a list of nodes.
-/// `two_node` keeps the quorum with one host, and implies `wait_for_all`.
-const CRM: &str = "primitive perilog-store ocf:heartbeat:Filesystem \\
-    params device=/dev/perilog directory=/var/lib/perilog fstype=ext4 \\
-    op start timeout=60s interval=0 op stop timeout=60s interval=0 \\
-    op monitor interval=20s timeout=40s OCF_CHECK_LEVEL=10
-primitive perilog-address ocf:heartbeat:IPaddr2 \\
-    params ip=10.77.0.200 cidr_netmask=16 op monitor interval=10s timeout=20s
-primitive perilog-controller systemd:perilog-controller \\
-    op start timeout=600s interval=0 op stop timeout=60s interval=0 op monitor interval=10s timeout=60s
-group perilog perilog-store perilog-address perilog-controller meta migration-threshold=3 failure-timeout=10min
-primitive reach ocf:pacemaker:ping \\
-    params host_list=\"NODES\" multiplier=1000 dampen=2s attempts=1 timeout=1 op monitor interval=3s timeout=20s
-clone reach-everywhere reach
-location perilog-reaches-nodes perilog rule pingd: defined pingd
-rsc_defaults resource-stickiness=100
-";
-
+pub(super) const COROSYNC: &str = "/etc/corosync/corosync.conf";
 /// Lines of the controller's configuration: it runs only where the shared disk is mounted.
-const FAILOVER: &str = "[failover]\nhosts = \"ctl[0-1]\"\n";
+const FAILOVER: &str = "/etc/perilog/controller.d/failover.toml";
 /// Drop-in of the controller's unit: after five starts in two minutes systemd leaves it failed, which Pacemaker sees.
-const START_LIMIT: &str = "[Unit]\nStartLimitIntervalSec=2min\nStartLimitBurst=5\n";
+const START_LIMIT: &str = "/etc/systemd/system/perilog-controller.service.d/failover.conf";
+
+/// Differences of a bed's file from the page's: a text of the page, and the text that a bed has instead.
+type Differences<'d> = &'d [(&'d str, &'d str)];
+
+/// The fence devices. A host has two, its BMC and a plug of the power strip; the bed's agent stands for both.
+const FENCING: (&str, Differences<'static>) = (
+    "/root/fencing.crm",
+    &[
+        ("stonith:fence_ipmilan", "stonith:fence_bed"),
+        ("ip=ctl0-bmc lanplus=1 username=fence password=...", "plug=ctl0-bmc"),
+        ("ip=ctl1-bmc lanplus=1 username=fence password=...", "plug=ctl1-bmc"),
+        ("stonith:fence_apc_snmp", "stonith:fence_bed"),
+        ("ip=strip community=... plug=1", "plug=ctl0"),
+        ("ip=strip community=... plug=2", "plug=ctl1"),
+    ],
+);
+/// The group, and where it may run.
+const GROUP_FILE: &str = "/root/perilog.crm";
+/// Nodes of the page that Pacemaker pings; a bed has another number of nodes.
+const PINGED: &str = "n0 n1 n2 n3";
+
+/// Returns the text of a file of the page with the differences of a bed. Each of them has to match, so that a change of
+/// the page is noticed.
+fn of_page(path: &str, differences: Differences<'_>) -> Result<String> {
+    let page = Page::open(PAGE)?;
+    differences.iter().try_fold(page.file(path)?.to_owned(), |text, (on_page, in_bed)| {
+        ensure!(text.contains(on_page), "docs/{PAGE}: no {on_page:?} in {path}");
+        Ok(text.replace(on_page, in_bed))
+    })
+}
+
+/// Returns the fence devices of a bed, for `crm configure load update`.
+pub(super) fn fencing() -> Result<String> {
+    of_page(FENCING.0, FENCING.1)
+}
+
 /// Shortens the watchdog for the tests.
 const WATCHDOG: &str = "[Service]\nWatchdogSec=5s\n";
 
@@ -102,13 +85,14 @@ const FENCE_AGENT: &str = include_str!("fence_bed.sh");
 /// Writes a host's files; the host is off. `disk` is the device number of the shared disk, `key` that of Corosync, and
 /// `nodes` are the nodes that an active host must reach.
 pub(super) fn furnish(host: &Node, disk: (u32, u32), key: &[u8], nodes: &[&str]) -> Result<()> {
-    host.write_file("/etc/corosync/corosync.conf", COROSYNC)?;
+    for path in [COROSYNC, FAILOVER, START_LIMIT] {
+        host.write_file(path, of_page(path, &[])?)?;
+    }
     host.write_with_mode("/etc/corosync/authkey", key, 0o400)?;
-    host.write_file("/etc/systemd/system/perilog-controller.service.d/failover.conf", START_LIMIT)?;
     host.write_file("/etc/systemd/system/perilog-controller.service.d/watchdog.conf", WATCHDOG)?;
-    host.write_file("/etc/perilog/controller.d/failover.toml", FAILOVER)?;
     furnish_machine(host, disk)?;
-    host.write_file("/root/perilog.crm", format!("{FENCING}{}", CRM.replace("NODES", &nodes.join(" "))))?;
+    let group = of_page(GROUP_FILE, &[(PINGED, &nodes.join(" "))])?;
+    host.write_file(GROUP_FILE, format!("{}{group}", fencing()?))?;
     host.write_file(FIRST_CIB_FILE, FIRST_CIB)?;
     host.write_file("/etc/systemd/system/pacemaker.service.d/bed.conf", PACEMAKER)?;
     host.enable("corosync.service", "multi-user.target")?;
@@ -138,7 +122,7 @@ pub(super) const EMPTY_STORE: &str = "mount /dev/perilog /var/lib/perilog
 install -o perilog -g perilog -m 0600 /dev/null /var/lib/perilog/controller.db
 umount /var/lib/perilog";
 /// Loads the group; typed once, on either host.
-pub(super) const LOAD: [&str; 5] = ["crm", "configure", "load", "update", "/root/perilog.crm"];
+pub(super) const LOAD: [&str; 5] = ["crm", "configure", "load", "update", GROUP_FILE];
 
 /// Moves the group to a host, and leaves a constraint that [`STAY`] removes.
 pub(super) fn move_to(host: &str) -> [&str; 6] {
@@ -149,7 +133,36 @@ pub(super) fn move_to(host: &str) -> [&str; 6] {
 pub(super) const STAY: [&str; 4] = ["crm_resource", "--clear", "--resource", GROUP];
 /// Switches fencing off, which no site should do.
 pub(super) const NO_FENCING: [&str; 5] = ["crm_attribute", "--name", "stonith-enabled", "--update", "false"];
+/// Has Pacemaker believe that a host has no power, where no fence device answers.
+pub(super) fn confirm(host: &str) -> [&str; 3] {
+    ["stonith_admin", "--confirm", host]
+}
+/// Prints the number of the nodes that a host reaches, as Pacemaker has it.
+pub(super) fn reached(host: &str) -> [&str; 9] {
+    ["crm_attribute", "--node", host, "--name", "pingd", "--lifetime", "reboot", "--query", "--quiet"]
+}
+/// Waits until Pacemaker has nothing to do.
+pub(super) const WAIT: [&str; 4] = ["crm_resource", "--wait", "--timeout", "50"];
 /// Forgets failures that an administrator has looked at.
 pub(super) const CLEAN_UP: [&str; 2] = ["crm_resource", "--cleanup"];
 /// Prints the state of the cluster once.
 pub(super) const STATE: [&str; 4] = ["crm_mon", "-1", "-r", "-f"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beds_files_are_the_pages_with_each_difference() {
+        let fencing = fencing().unwrap();
+        assert!(fencing.contains("plug=ctl0-bmc") && fencing.contains("fencing_topology"), "{fencing}");
+        assert!(!fencing.contains("ip="), "a device of the page is none of the bed: {fencing}");
+        let group = of_page(GROUP_FILE, &[(PINGED, "n0 n1")]).unwrap();
+        assert!(group.contains("host_list=\"n0 n1\""), "{group}");
+        for path in [COROSYNC, FAILOVER, START_LIMIT] {
+            assert!(of_page(path, &[]).unwrap().contains(path), "{path}");
+        }
+        let error = of_page(GROUP_FILE, &[("no such text", "")]).unwrap_err().to_string();
+        assert!(error.contains("docs/failover.md: no \"no such text\""), "{error}");
+    }
+}

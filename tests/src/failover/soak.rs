@@ -104,7 +104,7 @@ pub fn soak(layer: Layer, length: Duration, seed: u64, progress: &mut dyn FnMut(
     failover.wait("no task is open", || {
         Ok(failover.cluster().perilog(&["--json", "ps"]).is_ok_and(|ps| ps.success() && !ps.stdout.contains("\"job\"")))
     })?;
-    // A ping that is lost on a loaded machine moves the group, too.
+    // The consequences of the last fault may still be to come.
     failover.settled()?;
     (report.compared, report.differences) = jobs::judge(failover.cluster(), &names, &probes)?;
     Ok(report)

@@ -1,6 +1,10 @@
 //! Power switch of the controller's hosts: a server on the bed's bridge, in this process. `fence_bed` on the hosts asks
 //! it, one line per connection: `off ctl1`. The answer `ok` comes after the act.
+//!
+//! A host hangs on two devices, as at a site: `ctl1` is a plug of the power strip, and `ctl1-bmc` is the BMC, which has
+//! no power when the host has none.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -22,13 +26,18 @@ use crate::clock::Stopwatch;
 use crate::cluster::{Cluster, HOSTS};
 use crate::command;
 use crate::node::Node;
+use crate::wait_until;
 
 /// Address of the switch, which `fence_bed.sh` repeats.
 const LISTEN: &str = "10.77.0.1:5199";
+/// End of the name of a host's BMC.
+const BMC: &str = "-bmc";
 /// Greatest time until the switch notices that it has to end.
 const POLL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Time limit of a request's line.
 const LINE: Duration = Duration::from_secs(10);
+/// Time limit until Corosync has missed a host, which takes some five seconds.
+const MISSED: Duration = Duration::from_secs(60);
 /// Time limit of a command that the switch runs, which takes moments.
 const COMMAND: Duration = Duration::from_secs(60);
 
@@ -64,6 +73,10 @@ pub(super) struct Power {
     pub(super) copies: Mutex<Vec<Disk>>,
     /// Requests that the switch has carried out, such as `reboot ctl0`.
     done: Mutex<Vec<String>>,
+    /// Requests for a device that has no power or is broken.
+    refused: Mutex<Vec<String>>,
+    /// Hosts neither of whose devices acts.
+    broken: Mutex<BTreeSet<String>>,
     /// Held during an act: the switch acts on one host at a time.
     acts: Mutex<()>,
     ends: AtomicBool,
@@ -74,15 +87,21 @@ pub(super) struct Power {
 
 impl Power {
     pub(super) fn new(owner: Arc<dyn HasBed>, disk: Disk) -> Self {
-        let (copies, done, acts) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()), Mutex::new(()));
+        let (copies, done, refused) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+        let (broken, acts) = (Mutex::new(BTreeSet::new()), Mutex::new(()));
         let (ends, last) = (AtomicBool::new(false), Mutex::new(Duration::ZERO));
-        Self { owner, disk, copies, done, acts, ends, last }
+        Self { owner, disk, copies, done, refused, broken, acts, ends, last }
     }
 
     /// Cuts a host's power; returns when its processes and mounts are gone. A host that is off is no error.
     pub(super) fn off(&self, host: &Node) -> Result<()> {
         let watch = Stopwatch::start();
         let _one = self.acts.lock().unwrap_or_else(PoisonError::into_inner);
+        self.switch_off(host, &watch)
+    }
+
+    /// Cuts a host's power within an act that has begun with `watch`.
+    fn switch_off(&self, host: &Node, watch: &Stopwatch) -> Result<()> {
         let Ok(leader) = host.leader() else { return Ok(()) };
         // First the network, so that no decision of the last moment leaves the host.
         host.cut()?;
@@ -111,19 +130,44 @@ impl Power {
         self.done.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Returns the requests so far for a device that had no power or was broken.
+    pub(super) fn refused(&self) -> Vec<String> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Has neither device of a host act from now on, or both act again.
+    pub(super) fn set_broken(&self, host: &Node, is_broken: bool) {
+        let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_broken {
+            broken.insert(host.name().to_owned())
+        } else {
+            broken.remove(host.name())
+        };
+    }
+
     /// Carries out a request; returns the answer, and the host to boot afterwards.
     fn answer(&self, request: &str) -> Result<(&'static str, Option<&Node>)> {
-        let (action, name) = request.split_once(' ').context("no action and host")?;
-        let host = || {
-            let name = HOSTS.into_iter().find(|host| *host == name).with_context(|| format!("no host {name:?}"))?;
-            self.owner.bed().node(name)
-        };
+        let (action, device) = request.split_once(' ').context("no action and device")?;
+        if ["monitor", "list"].contains(&action) {
+            // Pacemaker would stop a device that fails its monitor, and an operator would have to clean that up.
+            return Ok(("ok", None));
+        }
+        let name = device.strip_suffix(BMC).unwrap_or(device);
+        let name = HOSTS.into_iter().find(|host| *host == name).with_context(|| format!("no device {device:?}"))?;
+        let host = self.owner.bed().node(name)?;
+        let watch = Stopwatch::start();
+        // A power cut in progress comes first: it takes the BMC's power, too.
+        let _one = self.acts.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner).contains(name);
+        if is_broken || (device.ends_with(BMC) && !host.is_up()) {
+            self.refused.lock().unwrap_or_else(PoisonError::into_inner).push(request.to_owned());
+            return Ok(("no power", None));
+        }
         let answer = match action {
-            "monitor" | "list" => return Ok(("ok", None)),
-            "status" => return Ok((if host()?.is_up() { "on" } else { "off" }, None)),
-            "off" => (self.off(host()?)?, ("ok", None)).1,
-            "reboot" => (self.off(host()?)?, ("ok", Some(host()?))).1,
-            "on" => ("ok", Some(host()?)),
+            "status" => return Ok((if host.is_up() { "on" } else { "off" }, None)),
+            "off" => (self.switch_off(host, &watch)?, ("ok", None)).1,
+            "reboot" => (self.switch_off(host, &watch)?, ("ok", Some(host))).1,
+            "on" => ("ok", Some(host)),
             other => bail!("no action {other:?}"),
         };
         self.done.lock().unwrap_or_else(PoisonError::into_inner).push(request.to_owned());
@@ -140,9 +184,24 @@ impl Power {
         let _ = writeln!(stream, "{}", text.replace('\n', " "));
         drop(stream);
         match answer?.1 {
-            Some(host) if !host.is_up() && !self.ends.load(Ordering::SeqCst) => host.boot(),
-            _ => Ok(()),
+            Some(host) => self.boot(host),
+            None => Ok(()),
         }
+    }
+
+    /// Boots a host once the other one has missed it. A real machine takes longer to boot than Corosync to miss it; one
+    /// that is back before would get the message of its own end.
+    fn boot(&self, host: &Node) -> Result<()> {
+        let is_member = |other: &Node| {
+            let members = other.run(&["corosync-quorumtool", "-l"]);
+            members.is_ok_and(|members| members.stdout.split_whitespace().any(|word| word == host.name()))
+        };
+        let others = || HOSTS.into_iter().filter(|other| *other != host.name());
+        wait_until(&format!("Corosync misses {}", host.name()), MISSED, || {
+            let others: Vec<&Node> = others().map(|other| self.owner.bed().node(other)).collect::<Result<_>>()?;
+            Ok(self.ends.load(Ordering::SeqCst) || !others.into_iter().any(is_member))
+        })?;
+        if host.is_up() || self.ends.load(Ordering::SeqCst) { Ok(()) } else { host.boot() }
     }
 }
 
