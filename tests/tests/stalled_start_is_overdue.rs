@@ -133,9 +133,9 @@ fn a_directory_that_does_not_answer_is_named_and_its_node_drained() -> Result<()
     let node = cluster.node(0)?;
     cluster.mount_dead(0, "/site/dead.d")?;
     let mut run = cluster.start_perilog(&["run", "site", "--job", "j", "--nodes", "n0"])?;
-    cluster.wait_ps(&["waiting", "has begun no script", "/site/dead.d"])?;
+    cluster.wait_ps(&["waiting", "has not begun it", "/site/dead.d"])?;
     cluster.wait_ps(&["overdue", LATE, "/site/dead.d"])?;
-    cluster.wait_drained("its start is past its limit of 15s: it waits for its runner (pid ")?;
+    cluster.wait_drained("its start is past its limit of 15s: it waits for its first script; its runner (pid ")?;
 
     assert_named(&cluster, node, "directory /site/dead.d")?;
     let doctor = node.run(&["perilog", "doctor"])?;
@@ -164,7 +164,7 @@ fn a_name_service_that_does_not_answer_is_named_and_its_node_drained() -> Result
     node.sh("mkdir -p /etc/userdb && mkfifo /etc/userdb/ldapsvc.user")?;
     node.sh("sed -i 's/^passwd:.*/passwd: files systemd/' /etc/nsswitch.conf")?;
     let mut run = cluster.start_perilog(&["run", "site", "--job", "j", "--nodes", "n0"])?;
-    cluster.wait_ps(&["waiting", "has begun no script", "user ldapsvc"])?;
+    cluster.wait_ps(&["waiting", "has not begun it", "user ldapsvc"])?;
     cluster.wait_ps(&["overdue", LATE, "user ldapsvc"])?;
     cluster.wait_drained(LATE)?;
     assert_named(&cluster, node, "the look-up of user ldapsvc")?;

@@ -86,7 +86,7 @@ fn what_is_wrong_is_shown_where_it_is() {
         ("[action.prolog]\ndirectories = []\n", "t:1", "at least one"),
         ("[action.prolog]\ncommand = [\"true\"]\n", "t:1", "absolute path of a program"),
         ("[action.prolog]\ncommand = [\"/x\"]\ndirectories = [\"/y\"]\n", "t:1", "exclude each other"),
-        ("[action.prolog.env]\nPERILOG_CONTROL = \"x\"\n", "t:2", "does not set itself"),
+        ("[action.prolog.env]\nPERILOG_CONTROL = \"x\"\n", "t:2", "names that perilog sets itself"),
         ("env-allow = [\"FLUX_*\"]\n", "t:1:13", "not a pattern"),
         ("env-allow = [\"LD_PRELOAD\"]\n", "t:1:13", "LD_*, BASH_ENV"),
         ("env-allow = [\"SLURM_JOB_ID\", \"BASH_ENV\"]\n", "t:1:13", "LD_*, BASH_ENV"),

@@ -294,7 +294,7 @@ mod tests {
             ("instance = ''", "expected 1 to 64 of"),
             ("[external.prolog]\nwhen = 'a'", "expected a name that perilog does not use itself"),
             ("[external.Rabbit]\nwhen = 'a'", "malformed action name"),
-            ("[external.rabbit]\nwhen = 'a..b'", "expected names with dots between"),
+            ("[external.rabbit]\nwhen = 'a..b'", "expected names joined by dots"),
             ("[external.rabbit]\nwhen = 'a'\nlease = '0s'", "expected a duration above zero"),
             ("[external.rabbit]\nlease = '1m'", "missing key `when`"),
             ("online_patience = '1m'", "did you mean `online-patience`?"),

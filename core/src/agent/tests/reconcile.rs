@@ -237,7 +237,7 @@ fn an_orphan_is_reported_once_and_nothing_is_done_to_it() {
 fn a_directory_without_an_intent_is_reported_and_harmless() {
     let intent = intent("j", 1, "prolog", 0);
     let empty = || Found { intent: None, unit_ids: None, ..found(&intent, seen_nothing()) };
-    let mut bed = come_up(vec![empty()], &["warning: the directory perilog-task-prolog-j-0-*"]);
+    let mut bed = come_up(vec![empty()], &["warning: the task directory perilog-task-prolog-j-0-*"]);
     bed.check(joined(vec![empty()], vec![]), &[]);
     bed.connect(&["hello 1 []"], &["redial 1000"]);
     bed.check(start_message("j", 1, "prolog", 0), &["write-intent j.1.prolog.0"]);

@@ -217,7 +217,7 @@ fn an_unknown_message_is_noted_once_a_session() {
     bed.check(unsupported(), &["warning: the controller does not know a message (type 99) that this agent sends*"]);
     bed.check(unsupported(), &[]);
     bed.reconnect("hello 2 []", &["redial 1000"]);
-    bed.check(unsupported(), &["warning: the controller does not know message 99*"]);
+    bed.check(unsupported(), &["warning: the controller does not know a message (type 99)*"]);
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn a_node_that_configures_other_actions_says_hello_anew() {
     bed.check(Input::Policy(Policy { serialize_host: true, ..node().policy }), &[]);
     let mut fewer = node().policy;
     fewer.actions.remove(&action("mount"));
-    bed.check(Input::Policy(fewer.clone()), &["hang: this node configures other actions*"]);
+    bed.check(Input::Policy(fewer.clone()), &["hang: the configured actions of this node have changed*"]);
     bed.check(Input::LinkDown, &[]);
     assert_eq!(names(bed.feed(up(2))).unwrap(), ["epilog", "prolog", "sweep"]);
     // Without a session the next Hello has the actions anyway.

@@ -53,7 +53,7 @@ fn a_systemd_that_does_not_answer_a_start_is_named_and_overdue() {
     // systemd goes on, and the runner runs the scripts.
     bed.check(
         inspected(id, seen_running(&intent("j", 1, "prolog", 0), 1)),
-        &["watch j.1.prolog.0", "moved j.1.prolog.0 overdue its start 60000 it waits for its runner*"],
+        &["watch j.1.prolog.0", "moved j.1.prolog.0 overdue its start 60000 it waits for its first script*"],
     );
     let steps = vec![begin_step(0, "a", 1)];
     bed.check(task_changed(id), &[&format!("inspect {TASK}")]);

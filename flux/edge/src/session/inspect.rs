@@ -122,7 +122,7 @@ mod tests {
             (units(&["flux-epilog-perilog.service", "shell-0-f2mKAgF7.service"]), live("shell-0-f2mKAgF7.service")),
             (units(&["imp-shell-1-f2mKAgF8.service", "flux-epilog-f2mKAgF7.service"]), Tasks::Gone),
             (refused(ENOSYS), Tasks::Gone),
-            (refused(113), Tasks::Unknown("sdmon.stats-get: errno 113".to_owned())),
+            (refused(113), Tasks::Unknown("Flux refuses sdmon.stats-get: errno 113".to_owned())),
         ] {
             assert_eq!(tasks(&job, answer), expect);
         }
