@@ -1,6 +1,6 @@
 //! The disk under the store is full when the controller moves to the other host, and when its host loses power. It
-//! starts on the other host, refuses prologs, and keeps the ends of what runs. The watchdog ends none of that. With free
-//! space again, everything continues by itself.
+//! starts on the other host, refuses prologs, and keeps the ends of what runs. The watchdog ends none of that. With
+//! free space again, everything continues by itself.
 
 use anyhow::{Result, ensure};
 use perilog_tests::failover::Failover;
@@ -8,7 +8,7 @@ use perilog_tests::{AT_GATE, Cluster, Node};
 
 const FULL: &str = "the store's disk is full";
 
-/// Asserts that systemd has not started the controller again by itself: no watchdog has fired, and no disk has ended it.
+/// Asserts that systemd has not started the controller again by itself: neither a watchdog nor a disk has ended it.
 fn was_not_restarted(host: &Node) -> Result<()> {
     let restarts = host.systemctl(&["show", "--value", "--property=NRestarts", "perilog-controller"])?;
     ensure!(restarts == "0", "{restarts} restarts on {}: {}", host.name(), host.diagnosis());

@@ -67,8 +67,8 @@ struct Contents<'a> {
     loosely: bool,
 }
 
-/// Builds the programs and packs them as the kinds that are named: `deb`, `rpm`, or both if none is. Runs as a user, not
-/// as root. Never returns `false`: failures are errors.
+/// Builds the programs and packs them as the kinds that are named: `deb`, `rpm`, or both if none is. Runs as a user,
+/// not as root. Never returns `false`: failures are errors.
 pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
     let (kinds, is_portable) = wanted(arguments)?;
     prerequisites::ensure_packagers(&kinds)?;

@@ -58,8 +58,8 @@ pub(super) fn make(root: &Path, commit: &str, directory: &Path) -> Result<String
     Ok(sums)
 }
 
-/// Returns the sums of the packages that an earlier run made of this commit. `None`: it made none, of another commit, or
-/// they have changed since.
+/// Returns the sums of the packages that an earlier run made of this commit. `None`: it made none, made them of another
+/// commit, or they have changed since.
 pub(super) fn sums(directory: &Path, commit: &str) -> Option<String> {
     let built = std::fs::read_to_string(directory.join(BUILT)).ok()?;
     if built.lines().next()? != format!("commit {commit}") {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clone_has_the_commit_wherever_head_is_and_whoever_owns_the_tree() {
+    fn a_clone_has_the_commit_although_head_moved_and_another_user_owns_the_tree() {
         let (repository, directory) = (Repository::make(), tempfile::tempdir().unwrap());
         let (first, clone) = (repository.git(&["rev-parse", "HEAD^"]), directory.path().join("clone"));
         for mut command in cloning(repository.path(), &first, &clone) {

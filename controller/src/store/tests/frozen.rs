@@ -10,8 +10,8 @@
 //! * Once a release has written a version, the file of that version never changes. The change is a new `VERSION` with a
 //!   migration (`store/schema.rs`), so that older releases refuse the store.
 //! * At version 15, `store-14.sql` stays as it is, and is migrated. In `version_14.rs`, a field that is new in version
-//!   15 has the value that the migration gives. `version_15.rs` begins as a copy, gets its line in [`VERSIONS`], and sets
-//!   the new fields. `PERILOG_GOLDEN=write cargo test -p perilog-controller --lib frozen` writes `store-15.sql`.
+//!   15 has the value that the migration gives. `version_15.rs` begins as a copy, gets its line in [`VERSIONS`], and
+//!   sets the new fields. `PERILOG_GOLDEN=write cargo test -p perilog-controller --lib frozen` writes `store-15.sql`.
 //! * Until a release has written a version, its file may be written anew with `PERILOG_GOLDEN=write`.
 
 mod version_14;
