@@ -3,8 +3,8 @@
 //! feature.
 //!
 //! A test arms a point with a file, `/run/perilog-fault/<name>`. The file contains `kill`, `stop` or `wait`, with a
-//! number for a later passing (`kill 2`). The daemon removes the file before it dies, so a restarted daemon survives the same
-//! point.
+//! number for a later passing (`kill 2`). The daemon removes the file before it dies, so a restarted daemon survives
+//! the same point.
 
 #[cfg(all(feature = "fault-points", not(debug_assertions)))]
 compile_error!("fault-points are for tests: this build has no debug assertions, so it may be one for sites");

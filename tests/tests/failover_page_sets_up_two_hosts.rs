@@ -1,7 +1,7 @@
-//! The page about two hosts is true: the test types its commands on two hosts as Debian's packages leave them, with
-//! the real Pacemaker, Corosync, ssh and a disk that both see. Between its parts, nodes join and jobs run, doctor finds what
-//! an administrator may do wrong, the commands of the page's table are typed, and a host loses its power. Then one host
-//! burns, and another machine gets its name, as the page says.
+//! The page about two hosts is true: the test types its commands on two hosts as Debian's packages leave them, with the
+//! real Pacemaker, Corosync, ssh and a disk that both see. Between its parts, nodes join and jobs run, doctor finds
+//! what an administrator may do wrong, the commands of the page's table are typed, and a host loses its power. Then one
+//! host burns, and another machine gets its name, as the page says.
 
 use std::time::Duration;
 

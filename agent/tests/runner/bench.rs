@@ -231,7 +231,8 @@ impl Task {
     }
 }
 
-/// Parses what a runner wrote. Checks that the bytes are those of the type, which `agent/src/spool/tests/golden` freezes.
+/// Parses what a runner wrote. Checks that the bytes are those of the type, which `agent/src/spool/tests/golden`
+/// freezes.
 pub(crate) fn written<T: Serialize + DeserializeOwned>(text: &str) -> T {
     let value: T = serde_json::from_str(text).unwrap();
     assert_eq!(serde_json::to_string(&value).unwrap(), text);

@@ -3,8 +3,9 @@
 //! The same-origin rule of browsers keeps a stranger's page from reading the listener's answers. But the author of such
 //! a page may point the page's own name at this host's address (DNS rebinding). The origin is then the same, and only
 //! the header `Host` differs. So the listener serves its own page and the page's JSON only under names that no stranger
-//! can assign: an address, `localhost`, the name that this host gives itself, or a name of the controller's certificate.
-//! The site's authority signs those, and nodes dial by them: one of them moves with the controller between two hosts.
+//! can assign: an address, `localhost`, the name that this host gives itself, or a name of the controller's
+//! certificate. The site's authority signs those, and nodes dial by them: one of them moves with the controller between
+//! two hosts.
 
 use std::net::IpAddr;
 

@@ -1,9 +1,9 @@
-//! Bytes of the files of the spool. A task outlives the upgrade of its node: the runner of one release writes the claim,
-//! the steps and the result, and the agent of the next release reads them. After a downgrade it is the reverse.
+//! Bytes of the files of the spool. A task outlives the upgrade of its node: the runner of one release writes the
+//! claim, the steps and the result, and the agent of the next release reads them. After a downgrade it is the reverse.
 //!
-//! `golden/MAJOR.MINOR.txt` has what a release writes: a line for each sample with the path of the file, the name of the
-//! sample, and the file's bytes (of `steps.jsonl`: one line). `samples.rs` has the same as values. A new field without a
-//! sample does not compile there, and a new variant does not compile here.
+//! `golden/MAJOR.MINOR.txt` has what a release writes: a line for each sample with the path of the file, the name of
+//! the sample, and the file's bytes (of `steps.jsonl`: one line). `samples.rs` has the same as values. A new field
+//! without a sample does not compile there, and a new variant does not compile here.
 //!
 //! What a developer must keep:
 //!

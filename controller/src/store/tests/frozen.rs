@@ -1,6 +1,6 @@
-//! Whole stores of releases, byte for byte. `store-VERSION.sql` is a store with rows in every table: its tables, indexes
-//! and values. `frozen/version_VERSION.rs` has the same as values of Rust. Today's controller reads each of these
-//! stores, also one that it migrates first, and writes the newest.
+//! Whole stores of releases, byte for byte. `store-VERSION.sql` is a store with rows in every table: its tables,
+//! indexes and values. `frozen/version_VERSION.rs` has the same as values of Rust. Today's controller reads each of
+//! these stores, also one that it migrates first, and writes the newest.
 //!
 //! A new field without a value does not compile there; `the_newest_store_has_every_column_and_variant` fails for a
 //! column, a variant or a field that has none.
