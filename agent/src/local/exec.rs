@@ -78,7 +78,7 @@ impl Parameters {
             return Err(format!("program {relative:?} does not begin with `/`"));
         }
         if let Some(wrong) = self.note.as_ref().filter(|note| !note.starts_with('/') || !note.ends_with(".json")) {
-            return Err(format!("note {wrong:?} is not the absolute path of a .json file"));
+            return Err(format!("`note` is {wrong:?}, and must be an absolute path that ends with .json"));
         }
         if self.instance.as_ref().is_some_and(|instance| instance.len() > MOST_INSTANCE) {
             return Err(format!("`instance` is longer than {MOST_INSTANCE} bytes"));

@@ -74,7 +74,7 @@ struct Row {
 impl Render for Answer<Stats> {
     fn table(&self, page: &mut Page) {
         if self.body.rows.is_empty() {
-            page.line("no task has ended in that time");
+            page.line("no task with a known duration has ended in an action that began in this time (--since)");
             return;
         }
         let what = if self.body.rows.iter().any(|row| row.host.is_some()) { "NODE" } else { "SCRIPT" };
@@ -174,6 +174,9 @@ mod tests {
             )
         );
         let none = answer(json!({"rows": [], "tasks": 0, "truncated": false}));
-        assert_eq!(people(&none, 0), "no task has ended in that time\n");
+        assert_eq!(
+            people(&none, 0),
+            "no task with a known duration has ended in an action that began in this time (--since)\n"
+        );
     }
 }

@@ -54,8 +54,8 @@ fn somaxconn(found: Option<u64>, nodes: u64, moves: bool) -> Finding {
                  those agents dial again a second or more later"
             ),
             format!(
-                "echo 'net.core.somaxconn = {}' >/etc/sysctl.d/60-perilog.conf; sysctl --system; systemctl restart \
-                 {restart}",
+                "echo 'net.core.somaxconn = {}' >/etc/sysctl.d/60-perilog-connections.conf; sysctl --system; \
+                 systemctl restart {restart}",
                 nodes.next_power_of_two().min(65_535)
             ),
         ),

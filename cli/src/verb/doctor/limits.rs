@@ -80,7 +80,8 @@ fn inotify(is_running: bool, another: impl FnOnce() -> rustix::io::Result<()>) -
         Err(Errno::MFILE) => {
             let then = if is_running { "will fail at its next start" } else { "cannot start" };
             let what = format!("root has no inotify instance left: perilog-agent {then}");
-            let todo = "echo 'fs.inotify.max_user_instances = 1024' >/etc/sysctl.d/60-perilog.conf; sysctl --system";
+            let todo =
+                "echo 'fs.inotify.max_user_instances = 1024' >/etc/sysctl.d/60-perilog-inotify.conf; sysctl --system";
             Finding::wrong(ABOUT, what, todo)
         }
         Err(error) => Finding::skipped(ABOUT, format!("inotify: {error}")),

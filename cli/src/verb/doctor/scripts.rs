@@ -73,7 +73,9 @@ fn of_action(name: &str, action: &Table) -> Vec<Finding> {
         // The administrator may have meant a skipped file as a script.
         (0, false) if found.iter().all(|finding| finding.level == Level::Warning) => found.push(Finding::warning(
             ABOUT,
-            format!("{name}: no file there can run as a script, so every task ends as ok and does nothing"),
+            format!(
+                "{name}: no file in its directories can run as a script, so every task ends as ok and does nothing"
+            ),
             "make the scripts executable; if such a task is to fail, set empty = \"fail\"",
         )),
         (_, true) => found.push(Finding::ok(ABOUT, format!("{name}: {}", text::count(count, "script")))),
@@ -166,7 +168,7 @@ mod tests {
         fs::set_permissions(dir.path().join("10-hello"), Permissions::from_mode(0o644)).unwrap();
         let found = levels("");
         assert!(found[0].1.ends_with("10-hello is skipped: not executable"), "{found:?}");
-        let what = "prolog: no file there can run as a script, so every task ends as ok and does nothing";
+        let what = "prolog: no file in its directories can run as a script, so every task ends as ok and does nothing";
         assert_eq!(found[1], (Level::Warning, what.to_owned()));
         // A directory has no `chmod +x` that makes it a script.
         let todo = skipped(Path::new("/x/__pycache__"), Skip::NoFile).todo;

@@ -270,8 +270,8 @@ fn keys(wanted: &Wanted, there: &There, plan: &mut Plan, conflicts: &mut Vec<Str
             changed = false;
         }
         (Ok((_, from)), Some(_)) => conflicts.push(format!(
-            "{shown} is another authority than the one {from}; if the controller has a new authority, type perilog \
-             init undo node first"
+            "{shown} is the certificate of another authority than the one {from}: check --pin or --ca. If the \
+             controller has a new authority, type perilog init undo node first"
         )),
         (Ok((pem, from)), None) => {
             plan.add(

@@ -132,7 +132,10 @@ fn plan(
         let running = if enabled.is_empty() { vec![AGENT] } else { Vec::new() };
         let text = match running.as_slice() {
             [] => "let systemd read its units again (daemon-reload)".to_owned(),
-            running => format!("restart {}, which was enabled before init; scripts keep running", running.join(", ")),
+            running => format!(
+                "restart {}, if it runs: init did not enable it, so it stays as it is; scripts keep running",
+                running.join(", ")
+            ),
         };
         plan.add(text, Step::Reload { running });
     }
@@ -183,7 +186,11 @@ mod tests {
         assert!(texts(Role::Node, true).contains(&"+ let systemd read its units again (daemon-reload)".to_owned()));
         record.enabled.clear();
         let words = plan(Role::Node, &record, false, Stays::Nothing, |_| true, |_, _| Now::Gone).texts();
-        assert_eq!(words[1], "+ restart perilog-agent.service, which was enabled before init; scripts keep running");
+        assert_eq!(
+            words[1],
+            "+ restart perilog-agent.service, if it runs: init did not enable it, so it stays as it is; scripts keep \
+             running"
+        );
     }
 
     /// On the active host of two, the printed command emptied the disk of both.

@@ -43,8 +43,8 @@ impl Jobs {
         let known = entry.is_some_and(|entry| entry.attempts.contains_key(&asked));
         let text = match (known, open, last) {
             (false, _, Some(last)) => format!("job {job} has no attempt {asked}: a new one must be above {last}"),
-            (_, Some(open), _) => format!("attempt {asked} of job {job} is closed; the open one is {open}"),
-            (_, None, _) => format!("attempt {asked} of job {job} is closed"),
+            (_, Some(open), _) => format!("attempt {asked} of job {job} is over; the open one is {open}"),
+            (_, None, _) => format!("attempt {asked} of job {job} is over: without an attempt, a new one begins"),
         };
         Err(Refusal::AttemptClosed(text))
     }
@@ -157,8 +157,8 @@ impl Jobs {
                 } else if !gone.is_empty() {
                     let (job, hosts) = (&run.job, before.layout.hosts_of(&gone));
                     return Err(Refusal::Conflict(format!(
-                        "the attempt before attempt {attempt} of job {job} no longer holds {hosts}: name the nodes of \
-                         attempt {attempt} (--nodes)"
+                        "attempt {attempt} of job {job} cannot take over {hosts}, which the attempt before it no \
+                         longer holds: name its nodes (--nodes)"
                     )));
                 }
                 before.layout.clone()

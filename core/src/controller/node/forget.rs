@@ -66,7 +66,10 @@ impl Machine {
                 self.drains.lift_passing(host, &passing, &mut self.cx);
             }
             let dropped = if tasks == 1 { "1 task".to_owned() } else { format!("{tasks} tasks") };
-            let text = format!("uid {uid} dropped the reports of this node: {dropped} that the store does not know");
+            let text = format!(
+                "uid {uid} had the controller forget what this node reported, with {dropped} that the store does \
+                 not know"
+            );
             self.cx.note(Level::Warning, None, Some(host), text);
             all += tasks;
         }

@@ -246,7 +246,8 @@ fn a_bare_run_repeats_only_the_nodes_that_it_holds() {
     let (mut b, _) = bench(4, |_| {});
     b.run("prolog", "j", "n[0-3]");
     b.ask(finish("j", Some("2"))).0.unwrap();
-    let text = "the attempt before attempt 1 of job j no longer holds n2: name the nodes of attempt 1 (--nodes)";
+    let text = "attempt 1 of job j cannot take over n2, which the attempt before it no longer holds: name its nodes \
+                (--nodes)";
     assert_eq!(b.ask(again(None)).0, Err(Refusal::Conflict(text.to_owned())));
     assert!(b.store.attempts[0].open);
     b.ask(again(Some("n[0-1,3]"))).0.unwrap();

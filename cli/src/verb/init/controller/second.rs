@@ -135,7 +135,9 @@ fn plan(first: &Inventory, there: &There) -> Result<Plan, Vec<String>> {
             Some((_, true)) => {
                 plan.add_shown(format!("write {shown} anew, as on {other}"), write, lines(path, contents))
             }
-            Some((_, false)) => conflicts.push(format!("{shown} differs here, and init did not write it: remove it")),
+            Some((_, false)) => conflicts.push(format!(
+                "{shown} differs from that on {other}, and init did not write it: move it away, and init writes it anew"
+            )),
             None => {
                 let text = format!("write {shown}, as on {other} ({})", text.access);
                 plan.add_shown(text, write, lines(path, contents));

@@ -147,7 +147,11 @@ fn each_conflict_is_reported_with_its_remedy() {
                                                                 have written it",
         ),
         (wanted(), There { authority: Err("why".to_owned()), ..fresh() }, "why"),
-        (wanted(), There { ca: Some("other".to_owned()), ..fresh() }, "is another authority than the one with the pin"),
+        (
+            wanted(),
+            There { ca: Some("other".to_owned()), ..fresh() },
+            "is the certificate of another authority than the one with the pin",
+        ),
         (Wanted { proof: None, ..wanted() }, fresh(), "perilog token create n0"),
         (Wanted { proof: Some(Proof::Munge), ..wanted() }, There { munge: false, ..fresh() }, "install munge"),
         (
