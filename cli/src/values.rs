@@ -10,7 +10,7 @@ use perilog_core::{
     Targets, Tolerance, environment,
 };
 
-/// Maximum number of characters that an error shows before the wrong place, and after it.
+/// Maximum number of characters that an error shows before the wrong place, and from the wrong place on.
 const AROUND: usize = 40;
 
 /// The error of a malformed value, with the wrong place and the text around it. clap prints it after the name of the

@@ -177,7 +177,8 @@ pub struct Hello {
 
 /// Maximum number of actions that a Hello names: a site has a handful.
 pub const MAX_ACTIONS: usize = 64;
-/// Maximum number of lines of output in a node's answer to [`Ask::Logs`].
+/// Maximum number of lines in a node's answer to [`Ask::Logs`] from the journal. Without lines there, the node answers
+/// from the files that runners keep, and the maximum applies to each file.
 pub const MAX_LOG_LINES: u32 = 10_000;
 /// Maximum number of tasks on a node that have not ended. The agent accepts no more, even if the node's `max-tasks` is
 /// higher.

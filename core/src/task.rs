@@ -296,7 +296,8 @@ pub struct RunResult {
 /// Program of a task's unit, as the packages install it.
 pub const RUNNER: &str = "/usr/libexec/perilog/perilog-runner";
 
-/// Beginning of `doing` for a script past its limit that was sent SIGKILL and has not ended: it hangs in the kernel.
+/// Beginning of `doing` in [`Phase::Overdue`](crate::message::Phase::Overdue) for a script past its limit that has got
+/// SIGKILL and has not ended: it hangs in the kernel.
 pub const KILLED_IN_VAIN: &str = "SIGKILL was sent, in vain";
 
 /// One try of a script: its begin, duration and exit status, as operators see them in the end of a task.

@@ -38,7 +38,8 @@ pub struct UnitFound {
 /// An event of the connection to the system bus, sent to the agent's event loop.
 #[derive(Debug)]
 pub enum BusEvent {
-    /// A new connection is open; `units` are all units of perilog. The machine compares them with its tasks (it joins).
+    /// A new connection is open. `units`: the loaded units of perilog's tasks. The machine joins: it compares the units
+    /// with its tasks.
     Up { bus: Bus, units: Vec<UnitFound> },
     /// The connection is lost; calls in flight fail, and `Up` follows later.
     Lost { why: String },

@@ -12,7 +12,7 @@ use crate::fault::Fault;
 use crate::out::{Out, Page, Render};
 use crate::{text, values};
 
-/// Actions that an external service runs: start, report, renew
+/// Actions that an external service runs: start, report, renew, milestone
 ///
 /// For services that work for a job's ranks or resources, such as one that stages data on a rabbit. The controller
 /// holds the ranks and resources of such an action until the service reports their end. If the service is silent for

@@ -22,8 +22,8 @@ pub(super) struct ShellOutput {
     pub(super) stderr: String,
 }
 
-/// Runs a program, at most for the time [`LIMIT`]. `Err` is a text for people: the program could not be started, or did
-/// not end in time.
+/// Runs a program, and kills it once the time [`LIMIT`] has passed. `Err` is a text for people: the program could not
+/// be started or watched, or did not end in time.
 pub(super) fn ask(program: &str, arguments: &[&str]) -> Result<ShellOutput, String> {
     ask_within(LIMIT, program, arguments)
 }

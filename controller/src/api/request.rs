@@ -73,7 +73,8 @@ async fn answer<T>(read: Result<T, Wrong>, call: Call) -> Result<Option<(T, Peer
     }
 }
 
-/// Returns `true` for a method whose calls may be so large that other calls would wait.
+/// Returns `true` for a method whose calls may be large. [`read`] parses such a call in a thread of its own, so that
+/// other calls do not wait.
 fn is_large(method: &str) -> bool {
     method.ends_with(".JobAdd") || method.ends_with(".Sync")
 }

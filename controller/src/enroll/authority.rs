@@ -36,7 +36,8 @@ impl Next {
     }
 }
 
-/// The reason why the authority cannot be opened.
+/// The reason why the enrolment cannot be opened: a file of its authority or its tokens fails, or a key or certificate
+/// is malformed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthorityError {

@@ -72,11 +72,11 @@ fn rewrite(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Copies the log that an earlier process left to the store's file, and syncs the file. If another connection reads an
-/// older state, copies only a part.
+/// Copies the log that an earlier process left to the store's file, and syncs the file. Copies only a part while
+/// another connection reads an older state.
 ///
 /// # Errors
-/// SQLite's. The log stays when `db` is closed.
+/// An error of SQLite. After an error, closing `db` leaves the log in place.
 pub(super) fn checkpoint(db: &Connection) -> rusqlite::Result<()> {
     if defect!(LogNotRenewed) {
         return Ok(());

@@ -13,7 +13,8 @@ use perilog_core::task::Step;
 use perilog_core::{ExitStatus, HostName, TaskId};
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
-/// Maximum number of actions with a cached layout. The ranks that end within one batch belong to fewer actions.
+/// Maximum number of actions whose number, name and layout are cached; one more clears the cache. The ranks that end
+/// within one batch normally belong to fewer actions.
 const ACTIONS: usize = 64;
 /// Maximum number of script digests in the cache: more than a site has scripts.
 const DIGESTS: usize = 4_096;

@@ -103,8 +103,8 @@ impl Machine {
         self.close_batch()
     }
 
-    /// Carries out everything that is due now: drops half lists, checks the limits of actions, and forgets attempts
-    /// past their retention.
+    /// Drops lists of edges whose further pages do not come, checks the limits of actions that are due, and at times
+    /// forgets attempts that retention does not keep. [`Machine::handle`] has cared for probes, gate and grace before.
     pub(crate) fn on_tick(&mut self) {
         // The end of the batch asks for the next tick.
         self.cx.wake_ms = None;

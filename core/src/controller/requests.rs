@@ -261,10 +261,11 @@ impl Facts<'_> {
 }
 
 impl Nodes {
-    /// Passes a client's question to the connected nodes that `which` names.
+    /// Passes a client's question to the nodes that `which` names. The reply lists hosts without a session as
+    /// unreachable.
     ///
     /// # Errors
-    /// Too many questions are open, or `which` names no such job, attempt, action, rank or host.
+    /// Too many questions are open, or `AskWhich::Tasks` names no such job, attempt, action, rank or host.
     fn ask(&mut self, which: AskWhich, mut ask: Ask, jobs: &Jobs, cx: &mut Context) -> Result<Reply, Refusal> {
         if self.questions.len() >= MAX_QUESTIONS {
             let text = "too many questions to nodes are open: repeat the command later";

@@ -136,8 +136,8 @@ impl Incoming {
         Ok(Link::new(peer, stream))
     }
 
-    /// Completes the TLS handshake without a time limit, for callers that have their own limit and speak no frames.
-    /// Returns the peer's address and the stream.
+    /// Completes the TLS handshake, if TLS is on; returns the peer's address and the stream. Has no time limit: the
+    /// caller sets one.
     pub(crate) async fn shake(self) -> Result<(SocketAddr, Stream), LinkError> {
         let failed = |source| LinkError::of(self.peer, source);
         self.keepalive.apply(&self.tcp).map_err(failed)?;

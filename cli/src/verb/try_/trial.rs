@@ -71,7 +71,8 @@ impl Trial {
         Ok(Some(body.exit()))
     }
 
-    /// Shows the output that the task has written since the last call.
+    /// Prints the output that the task has written to the journal since the last call. Prints nothing in the formats
+    /// JSON and quiet.
     pub(super) fn show_output(&mut self) -> Result<(), Fault> {
         if self.out.format == OutputFormat::Table
             && let Some((_, journal)) = &mut self.journal

@@ -6,8 +6,8 @@ use crate::controller::interface::io::{Again, DrainRow, Passing};
 use crate::hostlist::HostList;
 use crate::ids::HostName;
 
-/// Size (bytes of JSON) of the rows in one page of a list, after which the list goes on with another page. A reply has
-/// at most 64 KiB with all that is around the rows, but one row may be longer.
+/// Maximum size (bytes of JSON) of a page of a list; further rows come in the next page. A longer row has a page of its
+/// own.
 pub const PAGE_BYTES: usize = 60 * 1_024;
 
 /// Hosts with equal drains, as `Drains` shows them: all members but the host are equal.

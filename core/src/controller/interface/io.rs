@@ -93,7 +93,8 @@ pub enum ReleasePolicy {
     Batches { first_ms: u64, ceiling_ms: u64 },
 }
 
-/// A connection of an agent. The listener numbers connections, and never uses a number twice.
+/// Number of a connection to the agents' listener, also before its Hello. The listener counts from 1 after each start
+/// of the controller, and uses no number twice until the next start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionId(pub u64);
 
@@ -260,7 +261,8 @@ pub enum Record {
         attempt: Attempt,
         holds: Box<AttemptDelta>,
     },
-    /// Details of a rank that ended otherwise than as a plain `ok`, or whose script announced a reboot.
+    /// Details of a rank: it ended other than `ok`, or as `ok` with a note, a user message or a lingering process; it
+    /// has a late result; or its script announced a reboot.
     Rank(Box<RankRow>),
     Drain(DrainRow),
     /// Removes the drain of a host from the store.

@@ -88,8 +88,9 @@ impl Jobs {
 }
 
 impl Action {
-    /// Returns the action's ranks, except ranks that ended before a Start was sent. An external action counts as begun
-    /// on all its ranks, because the controller cannot see when a service begins.
+    /// Returns the ranks on which the action has begun or may yet begin, so waiting ranks too: all ranks but those that
+    /// ended badly before a Start was sent. All ranks of an external action count, because the controller cannot see
+    /// when its service begins.
     fn begun(&self) -> IdSet {
         let mut never = self.row.not_ok.clone();
         self.row.boots.values().for_each(|sent| never.subtract(sent));

@@ -69,9 +69,9 @@ impl Jobs {
 }
 
 impl Facts<'_> {
-    /// Returns the jobs that stay in memory although they may have ended, because something in memory refers to them.
-    /// `None`: nothing leaves memory now. All jobs stay during a grace and during the wait after a start, which decide
-    /// about the whole store.
+    /// Returns the jobs that stay in memory even if they have ended: other state in memory names them, an edge's list
+    /// has named them, or their verdicts are the newest. `None`: no job leaves now, because none is due, a grace runs,
+    /// or the gate is shut.
     pub(crate) fn pinned(&self, holding: Holding) -> Option<BTreeSet<JobId>> {
         let is_due = self.jobs.table.away.is_due(self.cx.now.mono_ms, holding) || self.cx.outbox.has_guests();
         if defect!(NothingEvicted) {

@@ -15,11 +15,11 @@ use crate::nearest::nearest;
 const MOST_MEANT: usize = 16;
 
 impl Nodes {
-    /// Checks that no host in the list is unknown to the controller. `force`: words for the text of the refusal, which
-    /// ends with `force` and then ` --force`; for example `nothing was drained; to drain such hosts too:`.
+    /// Checks that each host has a node or a drain. `force`: the text before ` --force` at the end of the refusal, such
+    /// as `nothing was drained; to drain hosts before their first connection, add`.
     ///
     /// # Errors
-    /// `NoSuchNode`: a host has never said Hello to this controller and has no drain.
+    /// `NoSuchNode`: a host never sent Hello, or an operator had its node forgotten since, and it has no drain.
     pub(crate) fn check_known(&self, hosts: &HostList, drains: &Drains, force: &str) -> Result<(), Refusal> {
         let unknown = || hosts.iter().filter(|host| !self.contains_key(*host) && !drains.contains_key(*host));
         let Some(first) = unknown().next() else { return Ok(()) };

@@ -14,8 +14,8 @@ pub(crate) enum Change {
     /// The session's Hello is complete, and no other session speaks for its host: the session normally opens. The text
     /// is a note about the node, for operators; `None`: no note.
     Greeted(SessionId, Box<Hello>, Option<String>),
-    /// No session speaks for the host. The time limits of the node's tasks are checked again once unreachable-grace has
-    /// passed.
+    /// No session speaks for the host. The machine checks the limits of the node's tasks once unreachable-grace has
+    /// passed, and checks tasks at once that the node's unknown tasks may have held back.
     Away(HostName),
     /// The attempt gives up the rank, because another job (`to`) may have its host.
     GiveUp { job: JobId, attempt: Attempt, rank: Rank, to: JobId },

@@ -17,8 +17,8 @@ pub(crate) struct Node {
     pub(crate) link: Option<u64>,
     /// Address of the last open session, without its port.
     pub(crate) address: String,
-    /// Actions in the node's configuration, as its last Hello reported. `None`: the agent is older and reports no
-    /// actions, or has not said Hello since this controller started.
+    /// Actions in the node's configuration, as its last Hello reported. `None`: the agent is older, the node has more
+    /// than [`MAX_ACTIONS`](crate::message::MAX_ACTIONS), or no Hello has come since this controller started.
     pub(crate) actions: Option<BTreeSet<ActionName>>,
     /// Earlier boots of this machine, newest last. The machine never comes back in an earlier boot, so a Hello from one
     /// of them is old.

@@ -184,7 +184,8 @@ impl Table {
         self.unexpected.iter().filter_map(|(job, number)| Some((job, *number, self.attempt(job, *number)?)))
     }
 
-    /// Returns the live attempts from the attempt `from` on, and within a batch others too.
+    /// Returns the live attempts from `from` on, that one included; `None`: all. Within a batch also returns attempts
+    /// that the batch has touched and that are not live: the caller filters.
     pub(crate) fn live_from(
         &self,
         from: Option<&(JobId, Attempt)>,
