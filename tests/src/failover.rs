@@ -67,7 +67,7 @@ impl Failover {
             Ok(state.contains("Current DC: ctl") && state.contains("Online: [ ctl0 ctl1 ]"))
         })?;
         first.sh(site::EMPTY_STORE)?;
-        first.run(&site::LOAD)?.ok()?;
+        first.run_within(site::CRM, &site::LOAD)?.ok()?;
         failover.wait_settled()?;
         Ok(failover)
     }

@@ -88,6 +88,9 @@ fn no_gap_and_no_double_over_kills() -> Result<()> {
     let text = cluster.perilog(&["events", "--all"])?.ok()?;
     ensure!(text.lines().any(|line| line.starts_with("b ") && line.contains("verdict")), "{text}");
     let lost = cluster.perilog(&["events", "--all", "--after", "1-0:1"])?;
-    ensure!(lost.code() == Some(10) && lost.to_string().contains("it was restored from an older copy"), "{lost}");
+    ensure!(
+        lost.code() == Some(10) && lost.to_string().contains("the store was restored from an older copy"),
+        "{lost}"
+    );
     Ok(())
 }

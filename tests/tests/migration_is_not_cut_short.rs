@@ -26,8 +26,9 @@ const STILL: [&str; 10] = [
 /// Much less than the packaged unit's, and enough for a start on a loaded machine.
 const START: &str = "[Service]\nTimeoutStartSec=10s\n";
 /// A service that never becomes ready, with the same limit of its start.
-const NEVER_READY: [&str; 7] = [
+const NEVER_READY: [&str; 8] = [
     "systemd-run",
+    "--no-block",
     "--collect",
     "--unit=never-ready",
     "--service-type=notify",

@@ -118,7 +118,7 @@ impl Machines {
     pub fn fence(&self) -> Result<()> {
         let host = self.bed.node(HOSTS[0])?;
         host.write_file("/root/fencing.crm", site::fencing()?)?;
-        host.run(&["crm", "configure", "load", "update", "/root/fencing.crm"])?.ok().map(drop)
+        host.run_within(site::CRM, &["crm", "configure", "load", "update", "/root/fencing.crm"])?.ok().map(drop)
     }
 
     fn join_by_ssh(&self, node: &Node) -> Result<()> {

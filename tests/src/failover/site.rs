@@ -15,6 +15,8 @@
 //!   for each node that a host reaches, the group moved for one node that the active host alone did not reach. With no
 //!   score for a host that has not pinged yet, it moved right after its first start, to the host that was first to ping.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 
 use crate::book::Page;
@@ -122,6 +124,8 @@ pub(super) fn disk_unit((major, minor): (u32, u32)) -> String {
 pub(super) const EMPTY_STORE: &str = "mount /dev/perilog /var/lib/perilog
 install -o perilog -g perilog -m 0600 /dev/null /var/lib/perilog/controller.db
 umount /var/lib/perilog";
+/// Time limit for crm(8), which starts dozens of programs: seconds on a quiet machine, minutes on a loaded one.
+pub(super) const CRM: Duration = Duration::from_secs(300);
 /// Loads the group; typed once, on either host.
 pub(super) const LOAD: [&str; 5] = ["crm", "configure", "load", "update", GROUP_FILE];
 
