@@ -25,17 +25,6 @@ const STILL: [&str; 10] = [
 ];
 /// Much less than the packaged unit's, and enough for a start on a loaded machine.
 const START: &str = "[Service]\nTimeoutStartSec=10s\n";
-/// A service that never becomes ready, with the same limit of its start.
-const NEVER_READY: [&str; 8] = [
-    "systemd-run",
-    "--no-block",
-    "--collect",
-    "--unit=never-ready",
-    "--service-type=notify",
-    "--property=TimeoutStartSec=10s",
-    "sleep",
-    "infinity",
-];
 /// Makes the store one of an earlier version, which has the same tables.
 const EARLIER: &str = "import sqlite3
 db = sqlite3.connect('/var/lib/perilog/controller.db')
@@ -111,9 +100,10 @@ fn nor_by_the_limit_of_a_start() -> Result<()> {
     host.sh("mkdir -p -m 777 /run/perilog-fault && mkfifo /run/perilog-fault/go && chmod 666 /run/perilog-fault/go")?;
     start_into_migration(&cluster, "wait")?;
     let pid = show(host, "MainPID")?;
-    // systemd ends a service that asks for no more time by the same limit, twice over.
-    for _ in 0..2 {
-        let ended = host.run(&NEVER_READY)?;
+    // systemd ends a service that never becomes ready, and asks for no more time, by the same limit, twice over.
+    for unit in ["--unit=never-ready", "--unit=nor-this"] {
+        let limit = "--property=TimeoutStartSec=10s";
+        let ended = host.run(&["systemd-run", unit, "--service-type=notify", limit, "sleep", "infinity"])?;
         ensure!(!ended.success() && ended.stderr.contains("timeout"), "{ended}");
     }
     ensure!(show(host, "ActiveState")? == "activating", "{}", host.diagnosis());
