@@ -31,7 +31,7 @@ fn a_quick_requeue_runs_its_own_scripts() -> Result<()> {
     assert!(again.contains("attached"), "{again}");
     let late = cluster.perilog(&["run", "check", "--job", "j", "--attempt", "0"])?;
     assert_eq!(late.code(), Some(10), "{late}");
-    assert!(late.stderr.contains("closed"), "{late}");
+    assert!(late.stderr.contains("is over"), "{late}");
     assert_eq!(cluster.ledger()?.of_job("j"), ledger.of_job("j"), "something was run again");
     Ok(())
 }
