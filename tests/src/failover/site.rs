@@ -13,7 +13,8 @@
 //!   be away until the next monitor. The package has a drop-in of a later name, `60-restart.conf`.
 //! * A group has the sum of its members' stickiness, here 300, which the score of `reach` has to beat. With that score
 //!   for each node that a host reaches, the group moved for one node that the active host alone did not reach. With no
-//!   score for a host that has not pinged yet, it moved right after its first start, to the host that was first to ping.
+//!   score for a host that has not pinged yet, it moved right after its first start, to the host that was first to
+//!   ping.
 
 use std::time::Duration;
 
