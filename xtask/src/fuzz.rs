@@ -8,7 +8,6 @@ use anyhow::{Context, Result, ensure};
 use perilog_tests::corpus;
 
 use crate::stages::print_line;
-use crate::tally::Tally;
 use crate::{Usage, cargo};
 
 /// Seconds for each target in a search that names no time.
@@ -48,52 +47,6 @@ pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
         lines.iter().try_for_each(|line| print_line(line))?;
     }
     Ok(good)
-}
-
-/// The searches of `cargo xtask test`: all targets, one after the other.
-pub(crate) struct Searches(PathBuf);
-
-/// Result of the searches of all targets.
-#[derive(Default)]
-pub(crate) struct Found {
-    /// Lines to print.
-    lines: Vec<String>,
-    searched: usize,
-    /// Names of the targets that an input broke.
-    broken: Vec<String>,
-}
-
-impl Searches {
-    pub(crate) fn build() -> Result<Self> {
-        cargo::build_fuzz().map(Self)
-    }
-
-    /// Searches each target for some seconds.
-    pub(crate) fn all(&self) -> Result<Found> {
-        let mut found = Found::default();
-        for target in targets()? {
-            let search = Search { program: self.0.clone(), target };
-            found.searched += 1;
-            if !search.run(SECONDS, &mut found.lines)? {
-                found.broken.push(search.target);
-            }
-        }
-        Ok(found)
-    }
-}
-
-impl Found {
-    /// Prints the lines.
-    ///
-    /// # Errors
-    /// Names the targets that an input broke.
-    pub(crate) fn report(&self, tally: &mut Tally) -> Result<()> {
-        self.lines.iter().try_for_each(|line| print_line(line))?;
-        tally.failed += self.broken.len();
-        tally.passed += self.searched - self.broken.len();
-        ensure!(self.broken.is_empty(), "failed: {}", self.broken.join(", "));
-        Ok(())
-    }
 }
 
 /// Returns `true` if this machine has a compiler for the engine.

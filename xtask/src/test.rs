@@ -9,10 +9,9 @@ use perilog_tests::{Stopwatch, flux, slurm};
 use crate::beside::beside;
 use crate::cargo::{self, Built, TestProgram};
 use crate::dist::portable::Portable;
-use crate::roots::Release;
 use crate::stages::{Stages, print_line};
 use crate::tally::Tally;
-use crate::{dependencies, dist, elsewhere, fuzz, nodes, prerequisites, tidy};
+use crate::{dependencies, dist, elsewhere, nodes, prerequisites, tidy};
 
 /// Time limit in seconds for a pure test program, which takes seconds: a hanging program must not hang CI.
 const PURE_LIMIT_SECONDS: &str = "600";
@@ -54,19 +53,7 @@ pub(crate) fn run() -> Result<bool> {
         stages.run("static runner", |tally| static_runner(&built, tally))?;
         stages.run("documentation tests", documentation_tests)?;
         let packed = history && pack(&mut stages, &built)?;
-        // Before the tests on nodes, which a build would slow down.
-        let search = fuzz_targets(&mut stages)?;
-        // The tests on nodes mostly wait: the search has a core meanwhile.
-        let beside = search.map(|search| std::thread::spawn(move || search.all()));
         stages.run("tests on real nodes", |tally| on_nodes(&built, packed, tally))?;
-        if let Some(beside) = beside {
-            let found = beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            stages.run("fuzzing", |tally| found?.report(tally))?;
-        }
-        if packed {
-            elsewhere::tours(&mut stages, &built)?;
-            elsewhere::mixed_of(&mut stages, &built, &[Release::OLDEST, Release::NEWEST])?;
-        }
     }
     if !apt {
         stages.run("packages", |tally| {
@@ -141,20 +128,6 @@ pub(crate) fn history(stages: &mut Stages) -> Result<bool> {
     stages.run("history", |_| dist::earlier::is_known())
 }
 
-/// Builds the fuzz targets; `None`: they did not compile, or there is no C++ compiler for their engine.
-fn fuzz_targets(stages: &mut Stages) -> Result<Option<fuzz::Searches>> {
-    let mut searches = None;
-    stages.run("fuzz targets", |tally| {
-        if fuzz::can_build() {
-            searches = Some(fuzz::Searches::build()?);
-            return Ok(());
-        }
-        tally.skipped += 1;
-        print_line("not searched: libFuzzer needs a C++ compiler (c++)")
-    })?;
-    Ok(searches)
-}
-
 pub(crate) fn build(stages: &mut Stages) -> Result<Option<Built>> {
     let mut built = None;
     stages.run("build", |_| {
@@ -199,7 +172,8 @@ fn can_run<'a>(tests: Vec<&'a str>, tally: &mut Tally) -> Result<Vec<&'a str>> {
             tally.skipped += 1;
             print_line(&format!("not run, for this Slurm has no {needs}: {test}"))?;
         } else if nodes::module(test) == elsewhere::MIXED {
-            // A stage of its own makes the roots that it needs.
+            // That command makes the roots that it needs.
+            tally.skipped += 1;
             print_line(&format!("`cargo xtask test mixed` runs: {test}"))?;
         } else if is_of_flux(test) && !flux {
             of_flux += 1;
