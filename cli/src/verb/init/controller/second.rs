@@ -406,7 +406,7 @@ mod tests {
                     let other = (text(0o644, "root", "other"), false);
                     there.files.insert("/etc/perilog/controller.toml".into(), other);
                 },
-                "/etc/perilog/controller.toml differs here, and init did not write it",
+                "/etc/perilog/controller.toml differs from that on ctl0, and init did not write it",
             ),
             (
                 |_, there| {
