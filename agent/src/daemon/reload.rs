@@ -68,8 +68,8 @@ impl Daemon {
     fn apply(&mut self, new: Loaded<Config>) -> Result<Changes, String> {
         let changes = Changes::between(&self.read.started, &self.read.last, &new, &TAKES_RESTART)?;
         let config = new.value;
-        // What can fail comes first: after an error, the earlier configuration stays in force.
-        // The node keeps its identity until the next start.
+        // Calls that can fail come first: after an error, the earlier configuration stays in force. The node keeps its
+        // identity until the next start.
         let host = identity::host(self.read.started.host.as_ref()).map_err(|error| error.to_string())?;
         let (socket, mode) = (self.places.socket(), config.local.socket_mode());
         fs::set_permissions(&socket, fs::Permissions::from_mode(mode))

@@ -1,3 +1,7 @@
+use std::path::Path;
+
+use tokio::sync::mpsc;
+
 use super::*;
 
 #[test]
@@ -144,30 +148,41 @@ fn api(inlet: Inlet, store: &std::path::Path) -> Api {
     }
 }
 
+/// Serves the API of a new store below `dir` to a follower of the attempts of a Flux. Returns the entries for the
+/// writer, which the test plays, and the result of `read` for the follower's replies.
+fn follow<T: Send + 'static>(
+    dir: &Path,
+    read: impl FnOnce(Box<dyn Iterator<Item = Value> + '_>) -> T + Send + 'static,
+) -> (mpsc::Receiver<crate::daemon::Entry>, tokio::task::JoinHandle<T>) {
+    use crate::store::{Durable, Store};
+
+    let path = dir.join("controller.db");
+    Store::open(&path).unwrap().commit(&[]).unwrap();
+    let (inlet, entries) = Inlet::new();
+    let socket = dir.join("socket");
+    tokio::spawn(serve(perilog_host::varlink::bind(&socket, 0o600, None).unwrap(), api(inlet, &path)));
+    let reading = tokio::task::spawn_blocking(move || {
+        let mut client = perilog_host::varlink::Client::connect(&socket).unwrap();
+        client.set_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        let follow = json!({"source": {"name": "flux", "instance": "i"}, "follow": true});
+        let replies = client.call_more("io.perilog.Controller.Attempts", follow).unwrap();
+        read(Box::new(replies.map(Result::unwrap)))
+    });
+    (entries, reading)
+}
+
 /// A follower that sees a new verdict also sees the drain that the verdict made. The test plays the writer: it reports
 /// a changed job, and commits verdict and drain before the API reads the job.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_verdict_comes_with_the_drain_that_it_made() {
     use crate::daemon::{Changes, Entry};
-    use crate::store::{Durable, Store};
     use perilog_core::JobId;
     use perilog_core::controller::io::{DrainRow, Reply};
     use perilog_core::controller::view::DrainView;
 
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("controller.db");
-    Store::open(&path).unwrap().commit(&[]).unwrap();
-    let (inlet, mut entries) = Inlet::new();
-    let socket = dir.path().join("socket");
-    tokio::spawn(serve(perilog_host::varlink::bind(&socket, 0o600, None).unwrap(), api(inlet, &path)));
-    let reading = tokio::task::spawn_blocking(move || {
-        let mut client = perilog_host::varlink::Client::connect(&socket).unwrap();
-        client.set_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
-        let source = json!({"name": "flux", "instance": "i"});
-        let follow = json!({"source": source, "follow": true});
-        let replies = client.call_more("io.perilog.Controller.Attempts", follow).unwrap();
-        replies.map(Result::unwrap).find(|reply| reply["attempts"][0]["job"] == "f1").unwrap()
-    });
+    let (mut entries, reading) =
+        follow(dir.path(), |mut replies| replies.find(|reply| reply["attempts"][0]["job"] == "f1").unwrap());
     let Some(Entry::FollowAll { mut feed, ready }) = entries.recv().await else { panic!("no follower") };
     ready.send(()).unwrap();
     let attempt = json!({"job": "f1", "attempt": "0", "ranks": "0", "hosts": "n0", "open": true, "hold": "0",
@@ -208,22 +223,12 @@ async fn a_verdict_comes_with_the_drain_that_it_made() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_of_many_jobs_ends_with_a_last_page() {
     use crate::daemon::{Changes, Entry};
-    use crate::store::{Durable, Store};
     use perilog_core::JobId;
     use perilog_core::controller::io::Reply;
 
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("controller.db");
-    Store::open(&path).unwrap().commit(&[]).unwrap();
-    let (inlet, mut entries) = Inlet::new();
-    let socket = dir.path().join("socket");
-    tokio::spawn(serve(perilog_host::varlink::bind(&socket, 0o600, None).unwrap(), api(inlet, &path)));
-    let reading = tokio::task::spawn_blocking(move || {
-        let mut client = perilog_host::varlink::Client::connect(&socket).unwrap();
-        client.set_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
-        let follow = json!({"source": {"name": "flux", "instance": "i"}, "follow": true});
-        let replies = client.call_more("io.perilog.Controller.Attempts", follow).unwrap();
-        let mut replies = replies.map(Result::unwrap).skip_while(|reply| reply["attempts"] == json!([]));
+    let (mut entries, reading) = follow(dir.path(), |replies| {
+        let mut replies = replies.skip_while(|reply| reply["attempts"] == json!([]));
         [replies.next().unwrap(), replies.next().unwrap()]
     });
     let Some(Entry::FollowAll { mut feed, ready }) = entries.recv().await else { panic!("no follower") };

@@ -14,7 +14,7 @@ use super::{DIRECTORY, POINTS};
 /// File in [`DIRECTORY`], a FIFO, from which a waiting thread reads: a test writes to it, and the thread goes on.
 const GO: &str = "go";
 
-/// What happens to the process at an armed point.
+/// Order to the process at an armed point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     Signal(Signal),

@@ -5,7 +5,7 @@
 //! the sample, and the file's bytes (of `steps.jsonl`: one line). `samples.rs` has the same as values. A new field
 //! without a sample does not compile there, and a new variant does not compile here.
 //!
-//! What a developer must keep:
+//! Rules for a change of these formats:
 //!
 //! * The file of a release that is out never changes, and all releases with its first two numbers write these bytes.
 //! * The first release with other numbers adds its own file: `PERILOG_GOLDEN=write cargo test -p perilog-agent --lib
@@ -190,7 +190,7 @@ fn todays_readers_read_what_a_release_wrote() {
         for line in golden.lines().map(Line::parse) {
             let place = format!("{}: {} {}", path.display(), line.path, line.name);
             let read = line.read().unwrap_or_else(|| panic!("{place}: is not read; {CHANGED}"));
-            // Nothing that the release wrote is lost.
+            // The reader has lost no member that the release wrote.
             let again: Value = serde_json::from_slice(&read.write()).unwrap();
             assert!(is_within(&line.json(), &again), "{place}: read as {again}; {CHANGED}");
             if is_present {

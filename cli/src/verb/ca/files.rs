@@ -27,7 +27,7 @@ const LARGEST_LIST: u64 = 256 * 1024 * 1024;
 pub(in crate::verb) enum Who {
     Everybody,
     OwnerOnly,
-    /// Those that the permissions `mode` (chmod(1)) allow, for a file of this owner and this group.
+    /// Users whom the permissions `mode` (chmod(1)) of a file of this owner and this group allow.
     Exactly {
         mode: u32,
         uid: u32,

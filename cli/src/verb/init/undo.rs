@@ -66,7 +66,7 @@ pub(super) fn take_back(
     show_and_do(&plan, &Common { dry_run, wait }, out, &mut act).map(drop)
 }
 
-/// What is at [`STORE`], which `undo` leaves.
+/// Kind of the place [`STORE`], which `undo` leaves as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stays {
     Nothing,

@@ -66,17 +66,21 @@ pub(crate) fn restore(args: &Args) -> Result<Restored, Fault> {
     }
     let ran = ask(Command::new("systemctl").args(["is-active", "--quiet", SERVICE])).is_ok();
     ask(Command::new("systemctl").arg("stop").args([SOCKET, SERVICE]))?;
-    let lock = place.lock()?;
-    let prepared = if is_in_place { prepare() } else { Ok(()) };
-    let put = prepared.map_err(NotPut::from).and_then(|()| place.put(!is_in_place));
-    drop(lock);
-    match put {
+    let put = || {
+        let _lock = place.lock()?;
+        if is_in_place {
+            prepare()?;
+        }
+        place.put(!is_in_place)
+    };
+    match put() {
         Ok(before) => {
-            start.now()?;
+            start.now(start.verb)?;
             Ok(Restored { file: args.file.clone(), store, before })
         }
         Err(NotPut { fault, is_kept: true }) if ran => {
-            start.now()?;
+            // A controller that has the lock goes on.
+            start.now("start")?;
             Err(fault)
         }
         Err(NotPut { fault, is_kept: false }) => {
@@ -112,11 +116,11 @@ impl Start {
         }
     }
 
-    fn now(self) -> Result<(), Fault> {
+    fn now(self, verb: &str) -> Result<(), Fault> {
         // Failed starts count, and past the unit's limit systemd refuses another one. A unit that has not failed is
         // left as it is.
         let _ = ask(Command::new("systemctl").args(["reset-failed", SERVICE]));
-        ask(Command::new("systemctl").arg(self.verb).args(self.units)).map(drop)
+        ask(Command::new("systemctl").arg(verb).args(self.units)).map(drop)
     }
 }
 

@@ -23,9 +23,9 @@ use super::*;
 /// Each version that a release has written, with what its store has. The newest is the last.
 const VERSIONS: [(i64, fn() -> Contents); 1] = [(14, version_14::contents)];
 
-/// What a store has.
+/// Contents of a store.
 pub(super) struct Contents {
-    /// What the store loads. In each list, the first row has every field set.
+    /// Result of a load of the store. In each list, the first row has every field set.
     pub(super) snapshot: Snapshot,
     /// An action as its row has it, and its newer sets of ranks, which are in a row of `action_deltas`.
     pub(super) action: (ActionRow, ActionDelta),

@@ -117,7 +117,7 @@ impl Jobs {
 
 impl Machine {
     /// Records that a script of the task has announced a reboot of the node, and confirms the announcement to the node.
-    /// Does neither if the rank has ended: without the confirmation, the script does not reboot. `within_ms`: the rest
+    /// Skips a rank that has ended: without the confirmation, the script does not reboot. `within_ms`: the rest
     /// of the task's limit; `None`: no limit. `ended`: the end that the task gets once the node has rebooted.
     pub(crate) fn on_expects_boot(
         &mut self,

@@ -71,12 +71,12 @@ impl AttemptRow {
 /// setup action counts as begun on every rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Recovered {
-    /// Recovery did not touch it.
+    /// Recovery did not touch the attempt.
     #[default]
     No,
-    /// It was added in the grace of a generation, while a node held unknown tasks of its job, or from an edge's list.
+    /// Added in the grace of a generation, while a node held unknown tasks of its job, or from an edge's list.
     Added,
-    /// It was abandoned, and taken up by a request that begins or goes on with its setup actions.
+    /// Abandoned, and taken up by a request that begins or goes on with its setup actions.
     TakenUp,
     /// It was abandoned, and taken up when its job had begun or ended: no setup task of the store begins.
     Begun,

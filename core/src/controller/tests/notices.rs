@@ -90,7 +90,7 @@ fn notices_have_the_members_that_they_always_had() {
         body
     });
     assert_eq!(hooked.collect::<Vec<_>>(), releases);
-    // What the controller itself reads of them after a start.
+    // After a start, the controller itself reads these members.
     let released: Vec<Part> = b.store.outbox.iter().filter_map(OutboxEntry::released).collect();
     let whole = released.iter().fold(IdSet::new(), |all, part| all.union(&part.ranks));
     assert_eq!(whole.to_string(), "0-3");
